@@ -1,0 +1,86 @@
+// Scheduler: a value that decides what runs next. submit, cancel, plan, commit, fail; no threads, no
+// clock, no device, no callbacks. In this version one sequence runs at a time and the others wait in
+// order. Each sequence gets exactly one terminal event, through one way out (retire).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scheduler/draft_policy.h"
+#include "scheduler/step_plan.h"
+#include "scheduler/step_result.h"
+#include "scheduler/stop.h"
+
+namespace flashlane::scheduler {
+
+struct SequenceSpec {
+  std::vector<int32_t> prompt;            // not empty
+  int max_tokens = 0;                     // ≥ 1; prompt + max_tokens ≤ context
+  Sampling sampling;
+  std::vector<int32_t> end_ids;           // any of them ends the reply, itself included in it
+  std::vector<std::string> stop_strings;  // raw bytes; the token that completes one ends the reply
+  bool drafts = true;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
+
+struct DraftStats {
+  int64_t rounds = 0;    // verify steps
+  int64_t drafted = 0;   // draft rows run
+  int64_t accepted = 0;  // of them, rows whose token stood
+};
+
+struct Event {
+  enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kFinished };
+  Kind kind = Kind::kTokens;
+  SequenceId sequence;
+  std::vector<int32_t> tokens;  // kTokens: newly committed reply tokens
+  int prefilled = 0;            // kPrefilled: prompt tokens done so far
+  // kFinished:
+  FinishReason reason = FinishReason::kStop;
+  Error error;                  // kError
+  DraftStats drafts;
+};
+
+struct SchedulerOptions {
+  int context = 0;         // most positions of a sequence
+  int prefill_chunk = 512;
+  int max_draft = 3;       // 0 = this model has no MTP head
+  // Bytes of each token id, for stop strings; read-only, may be null when none are used.
+  std::shared_ptr<const TokenBytes> token_bytes;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerOptions options);
+  ~Scheduler();
+  Scheduler(Scheduler&&) noexcept;
+
+  // Refuses, with the numbers, what can never run; otherwise the sequence waits its turn.
+  Result<SequenceId> submit(SequenceSpec spec);
+  // A no-op for unknown and finished ids. The terminal event comes from the next collect().
+  void cancel(SequenceId id);
+
+  // The next step; empty when nothing can run.
+  StepPlan plan();
+  // Takes a step's result, resp. its failure; `plan` is the one that was run.
+  void commit(const StepPlan& plan, const StepResult& result);
+  void fail(const StepPlan& plan, const Error& error);
+
+  // Events since the last call, in order.
+  std::vector<Event> collect();
+
+  int running() const;
+  int waiting() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace flashlane::scheduler

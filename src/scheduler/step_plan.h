@@ -1,0 +1,51 @@
+// What one step runs, as plain data: segments of consecutive rows, all of one role. The plan is
+// complete: with the model and the slots' states it is enough to replay the step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace flashlane::scheduler {
+
+struct SequenceId {
+  uint64_t value = 0;
+  friend bool operator==(SequenceId, SequenceId) = default;
+};
+
+// How a sequence's tokens are drawn. A draw is a pure function of the row's logits, these, and the
+// token's absolute position (E6).
+struct Sampling {
+  float temperature = 0;  // 0 = greedy
+  int top_k = 0;          // 0 = no cut
+  float top_p = 1;        // 1 = no cut
+  float min_p = 0;        // 0 = no cut
+  uint64_t seed = 0;
+};
+
+enum class SegmentKind : uint8_t { kPrefill, kVerify };
+
+struct Segment {
+  SequenceId sequence;
+  int slot = 0;
+  SegmentKind kind = SegmentKind::kPrefill;
+  // Absolute position of the first row. Authoritative: if the slot's state is further on (a stop cut
+  // an accepted run), the runner rolls back to it; 0 starts the slot afresh.
+  int start_position = 0;
+  // Prefill: a chunk of the prompt. Verify: the pending token, then drafts.
+  std::vector<int32_t> tokens;
+  // Prefill: the prompt token after this chunk (the MTP head's last input), or -1 at the prompt's
+  // end, where the first reply token is sampled.
+  int32_t next_token = -1;
+  Sampling sampling;
+  // Drafts wanted for the sequence's next window; 0 keeps the MTP head out altogether.
+  int draft_depth = 0;
+  // False for a sequence that never drafts: its MTP state is then not kept at all.
+  bool uses_mtp = false;
+};
+
+struct StepPlan {
+  std::vector<Segment> segments;
+  bool empty() const { return segments.empty(); }
+};
+
+}  // namespace flashlane::scheduler
