@@ -1,9 +1,11 @@
-// A checkpoint directory: config.json, weights in one or many safetensors files (with or without
-// model.safetensors.index.json, plus an optional mtp.safetensors), and, when there, tokenizer.json,
-// chat_template.jinja (or the template inside tokenizer_config.json) and generation_config.json.
-// Config and weights are enough; what is missing is said by name when it is asked for.
+// A checkpoint directory: config.json, weights in one or many safetensors files, and, when there,
+// tokenizer.json, chat_template.jinja (or the template inside tokenizer_config.json) and
+// generation_config.json. Config and weights are enough; what is missing is said by name when it is
+// asked for. Weight files are those of model.safetensors.index.json, else model*.safetensors, else
+// every *.safetensors; a mtp.safetensors beside them is always taken. No tensor may come twice.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +34,17 @@ class Checkpoint final : public TensorSource {
   size_t weight_bytes() const;
 
  private:
+  Checkpoint() = default;
+  Status add_file(const std::string& name);
+  Status check_index(const std::string& index_path);
+
   std::string directory_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  struct Place {
+    const TensorView* view = nullptr;
+    size_t file = 0;
+  };
+  std::map<std::string, Place, std::less<>> tensors_;
 };
 
 // The optional text files of a directory; nullopt when absent, an error when unreadable.

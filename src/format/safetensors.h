@@ -1,6 +1,7 @@
 // One safetensors file, memory-mapped. Every number in the header is checked before it is used:
 // header length, dtype, shape product, offsets inside the file, size = shape, no two tensors
-// overlapping, no duplicate names. Nothing is allocated from a number that was not checked.
+// overlapping, no duplicate names. Nothing is allocated from a number that was not checked. Gaps
+// between tensors are allowed; so is any address: views are not always aligned (is_aligned).
 #pragma once
 
 #include <map>

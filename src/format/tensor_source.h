@@ -2,6 +2,7 @@
 // counter. Views stay valid as long as the source lives.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,13 @@
 #include "tensor/view.h"
 
 namespace flashlane::format {
+
+// Whether the view's bytes may be read through a pointer to its element type. Files whose header is
+// not padded (MLX writes such) hold tensors at any address: bytes-wise readers
+// (kernels::dequantize_row, memcpy) take them as they are, anyone else asks here and copies first.
+inline bool is_aligned(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % dtype_bytes(view.dtype) == 0;
+}
 
 class TensorSource {
  public:

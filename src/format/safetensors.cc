@@ -1,0 +1,271 @@
+// Header parsing, mapping and writing of safetensors files. The header is hostile until every
+// number in it has been compared with the file's size.
+#include "format/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "base/int_math.h"
+#include "format/json_fields.h"
+
+namespace flashlane::format {
+namespace {
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+std::string system_message(int code) {
+  return std::generic_category().message(code);
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// A tensor's place in the data part of the file.
+struct Span {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  const std::string* name = nullptr;
+};
+
+// Bytes of this shape, or nullopt when the product does not fit.
+std::optional<int64_t> shape_bytes(std::span<const int64_t> shape, DType dtype) {
+  std::optional<int64_t> bytes = static_cast<int64_t>(dtype_bytes(dtype));
+  for (const int64_t dim : shape) {
+    bytes = checked_mul(*bytes, dim);
+    if (!bytes) return std::nullopt;
+  }
+  return bytes;
+}
+
+// Reads one header entry; `place` names the file and the tensor.
+Result<TensorView> read_entry(simdjson::dom::element entry, const std::string& place,
+                              std::span<const std::byte> data, Span* span) {
+  Status status;
+  JsonFields fields(entry, place, "", &status);
+  const std::string dtype_text = fields.text("dtype");
+  constexpr int64_t kMost = INT64_MAX;
+  const auto shape = fields.integers("shape", 0, kMost, kMaxRank);
+  const auto offsets = fields.integers("data_offsets", 0, kMost, 2);
+  RETURN_IF_ERROR(status);
+
+  const auto dtype = dtype_from_name(dtype_text);
+  if (!dtype) return invalid("{}: dtype is {}: not a known type", place, printable(dtype_text));
+  if (offsets.size() != 2) return invalid("{}: data_offsets must be two numbers", place);
+  if (offsets[0] > offsets[1]) {
+    return invalid("{}: data_offsets begin at {} after their end {}", place, offsets[0],
+                   offsets[1]);
+  }
+  span->begin = static_cast<uint64_t>(offsets[0]);
+  span->end = static_cast<uint64_t>(offsets[1]);
+  if (span->end > data.size()) {
+    return invalid("{}: ends at byte {} of the data, the file holds {}: truncated or damaged",
+                   place, span->end, data.size());
+  }
+  TensorView view;
+  view.dtype = *dtype;
+  view.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape.begin());
+  const auto bytes = shape_bytes(shape, *dtype);
+  if (!bytes) {
+    return invalid("{}: shape {} has more bytes than can be counted", place, shape_string(view));
+  }
+  if (static_cast<uint64_t>(*bytes) != span->end - span->begin) {
+    return invalid("{}: shape {} of {} is {} bytes, data_offsets span {}", place,
+                   shape_string(view), dtype_text, *bytes, span->end - span->begin);
+  }
+  view.data = data.data() + span->begin;
+  return view;
+}
+
+Status check_overlaps(std::vector<Span>& spans, const std::string& file) {
+  std::erase_if(spans, [](const Span& span) { return span.begin == span.end; });
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return a.begin != b.begin ? a.begin < b.begin : *a.name < *b.name;
+  });
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].begin < spans[i - 1].end) {
+      return invalid("{}: tensors {} (bytes {} to {}) and {} (bytes {} to {}) overlap", file,
+                     printable(*spans[i - 1].name), spans[i - 1].begin, spans[i - 1].end,
+                     printable(*spans[i].name), spans[i].begin, spans[i].end);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    return error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path,
+                 system_message(errno));
+  }
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) {
+    return error(ErrorCode::kIo, "{}: {}", path, system_message(errno));
+  }
+  if (!S_ISREG(status.st_mode)) return invalid("{}: not a regular file", path);
+  const auto size = static_cast<size_t>(status.st_size);
+  std::unique_ptr<SafetensorsFile> out(new SafetensorsFile());
+  out->description_ = path;
+  if (size > 0) {
+    void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (mapping == MAP_FAILED) {
+      return error(ErrorCode::kIo, "{}: can't map {} bytes: {}", path, size, system_message(errno));
+    }
+    out->mapping_ = mapping;
+    out->bytes_ = {static_cast<const std::byte*>(mapping), size};
+  }
+  RETURN_IF_ERROR(out->parse_header());
+  return out;
+}
+
+Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::parse(std::span<const std::byte> bytes,
+                                                                std::string description) {
+  std::unique_ptr<SafetensorsFile> out(new SafetensorsFile());
+  out->description_ = std::move(description);
+  out->bytes_ = bytes;
+  RETURN_IF_ERROR(out->parse_header());
+  return out;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (mapping_ != nullptr) ::munmap(mapping_, bytes_.size());
+}
+
+Status SafetensorsFile::parse_header() {
+  if (bytes_.size() < kLengthBytes) {
+    return invalid("{}: {} bytes, a safetensors file has at least {}: truncated", description_,
+                   bytes_.size(), kLengthBytes);
+  }
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
+  if (header_bytes > kMaxHeaderBytes) {
+    return invalid("{}: header of {} bytes, the limit is {}: not a safetensors file?", description_,
+                   header_bytes, kMaxHeaderBytes);
+  }
+  if (header_bytes > bytes_.size() - kLengthBytes) {
+    return invalid("{}: header of {} bytes, the file holds {} after the length field: truncated",
+                   description_, header_bytes, bytes_.size() - kLengthBytes);
+  }
+  const auto header = bytes_.subspan(kLengthBytes, header_bytes);
+  const auto data = bytes_.subspan(kLengthBytes + header_bytes);
+
+  JsonDocument document;
+  RETURN_IF_ERROR(document.parse({reinterpret_cast<const char*>(header.data()), header.size()},
+                                 description_ + ": header"));
+  Status status;
+  const JsonFields entries(document.root(), description_ + ": header", "", &status);
+  RETURN_IF_ERROR(status);
+  std::vector<Span> spans;
+  for (const auto& [key, value] : entries.fields()) {
+    if (key == "__metadata__") continue;
+    Span span;
+    ASSIGN_OR_RETURN(
+        const TensorView view,
+        read_entry(value, fmt::format("{}: tensor {}", description_, printable(key)), data, &span));
+    const auto [place, inserted] = tensors_.emplace(std::string(key), view);
+    CHECK(inserted);  // JsonFields has refused duplicate keys
+    span.name = &place->first;
+    spans.push_back(span);
+  }
+  return check_overlaps(spans, description_);
+}
+
+const TensorView* SafetensorsFile::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> SafetensorsFile::names() const {
+  std::vector<std::string> out;
+  out.reserve(tensors_.size());
+  for (const auto& [name, view] : tensors_) out.push_back(name);
+  return out;
+}
+
+namespace {
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20) {
+      out += fmt::format("\\u{:04x}", byte);
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// The header, padded with spaces so that the data starts on a multiple of 8.
+std::string header_of(std::span<const NamedTensor> tensors) {
+  std::string header = "{";
+  size_t offset = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const auto bytes = shape_bytes(tensor.shape, tensor.dtype);
+    CHECK(bytes.has_value());
+    CHECK_EQ(static_cast<size_t>(*bytes), tensor.data.size());
+    std::string shape;
+    for (const int64_t dim : tensor.shape) {
+      shape += fmt::format("{}{}", shape.empty() ? "" : ",", dim);
+    }
+    header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.size() > 1 ? "," : "", json_string(tensor.name),
+                          dtype_name(tensor.dtype), shape, offset, offset + tensor.data.size());
+    offset += tensor.data.size();
+  }
+  header += "}";
+  header.resize(round_up(header.size(), size_t{8}), ' ');
+  return header;
+}
+
+}  // namespace
+
+Status write_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
+  const std::string header = header_of(tensors);
+  struct Close {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "wbe"));
+  if (!file) return error(ErrorCode::kIo, "{}: {}", path, system_message(errno));
+  const uint64_t header_bytes = header.size();
+  const auto put = [&](const void* data, size_t size) {
+    return size == 0 || std::fwrite(data, 1, size, file.get()) == size;
+  };
+  bool written = put(&header_bytes, kLengthBytes) && put(header.data(), header.size());
+  for (const NamedTensor& tensor : tensors) {
+    written = written && put(tensor.data.data(), tensor.data.size());
+  }
+  // fclose writes what is buffered, so its verdict counts too.
+  const bool closed = std::fclose(file.release()) == 0;
+  if (!written || !closed) {
+    return error(ErrorCode::kIo, "{}: can't write: {}", path, system_message(errno));
+  }
+  return {};
+}
+
+}  // namespace flashlane::format
