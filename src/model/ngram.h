@@ -1,5 +1,5 @@
-// Hashed n-gram ids (spec 3.4): for each token, the table row of every hash head, from the token and
-// the ngram_size - 1 tokens before it, cut at the reset token. All integer, exact.
+// Hashed n-gram ids (spec 3.4): for each token, the table row of every hash head, from the token
+// and the ngram_size - 1 tokens before it, cut at the reset token. All integer, exact.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct NgramHash {
   int heads() const { return static_cast<int>(moduli.size()); }
 
   // Row ids of tokens[first..] given everything before: out[(i - first) * heads + head].
-  // `history` holds the sequence's tokens from its start (or at least ngram_size - 1 before `first`).
+  // `history` holds the sequence's tokens from its start (or at least ngram_size - 1 before
+  // `first`).
   void rows(std::span<const int32_t> history, size_t first, std::span<int64_t> out) const;
 };
 
