@@ -20,7 +20,7 @@ inline constexpr int kMaxWindow = 16;
 enum class Role : uint8_t { kPrompt, kDecode };
 
 struct Segment {
-  int first_row = 0;       // index of its first row in the forward
+  int first_row = 0;  // index of its first row in the forward
   int row_count = 0;
   int start_position = 0;  // absolute position of its first row
   // Rows of the sequence's previous decode segment that were kept and are not yet in the state, the
@@ -33,8 +33,8 @@ struct Segment {
 struct Batch {
   Role role = Role::kPrompt;
   int row_count = 0;
-  std::span<const int32_t> tokens;     // [row_count]
-  std::span<const Segment> segments;   // cover the rows in order, none empty
+  std::span<const int32_t> tokens;    // [row_count]
+  std::span<const Segment> segments;  // cover the rows in order, none empty
 };
 
 // One DeltaNet layer of one sequence.

@@ -34,13 +34,17 @@ inline float exp_f32(float x) {
   return x == x ? high : x;
 }
 
-inline float sigmoid_f32(float x) { return 1.0F / (1.0F + exp_f32(-x)); }
-inline float silu_f32(float x) { return x / (1.0F + exp_f32(-x)); }
+inline float sigmoid_f32(float x) {
+  return 1.0F / (1.0F + exp_f32(-x));
+}
+inline float silu_f32(float x) {
+  return x / (1.0F + exp_f32(-x));
+}
 
 // Natural logarithm of a positive, finite, normal double; within a few units in the last place.
 double log_f64(double x);
 double exp_f64(double x);
-// Sine and cosine of a finite angle of at most 2^30 in magnitude.
+// Sine and cosine; within 1e-15 for angles up to 2^20 in magnitude, 1e-9 up to 2^24.
 void sincos_f64(double angle, double* sine, double* cosine);
 
 // ln(1 + e^x), the identity above 20.

@@ -33,10 +33,10 @@ struct GdnWeights {
   int taps = 0;
   float eps = 0;
   Gate output_gate = Gate::kSigmoid;
-  const float* conv = nullptr;      // [channels, taps]; the last tap is the current token
-  const float* a_log = nullptr;     // [value_heads]
-  const float* dt_bias = nullptr;   // [value_heads]
-  const float* norm_gain = nullptr; // [value_dim]
+  const float* conv = nullptr;       // [channels, taps]; the last tap is the current token
+  const float* a_log = nullptr;      // [value_heads]
+  const float* dt_bias = nullptr;    // [value_heads]
+  const float* norm_gain = nullptr;  // [value_dim]
 
   int channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
 };
@@ -46,17 +46,17 @@ struct AttentionWeights {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int rotary_dims = 0;              // of attention heads and of indexer heads
+  int rotary_dims = 0;  // of attention heads and of indexer heads
   int index_heads = 0;
   int index_dim = 0;
-  int block_tokens = 0;             // tokens pooled into one block
-  int block_budget = 0;             // most complete blocks a query attends to
+  int block_tokens = 0;  // tokens pooled into one block
+  int block_budget = 0;  // most complete blocks a query attends to
   float eps = 0;
-  const float* query_gain = nullptr;        // [head_dim]
-  const float* key_gain = nullptr;          // [head_dim]
-  const float* index_query_gain = nullptr;  // [index_dim]
-  const float* index_key_gain = nullptr;    // [index_dim]
-  const float* inverse_frequency = nullptr; // [rotary_dims / 2], f32
+  const float* query_gain = nullptr;         // [head_dim]
+  const float* key_gain = nullptr;           // [head_dim]
+  const float* index_query_gain = nullptr;   // [index_dim]
+  const float* index_key_gain = nullptr;     // [index_dim]
+  const float* inverse_frequency = nullptr;  // [rotary_dims / 2], f32
 };
 
 // Routed experts and the gated shared expert (spec 3.9).
@@ -67,12 +67,12 @@ struct MoeWeights {
   int width = 0;
   int shared_width = 0;
   bool renormalize = true;
-  Matrix router;                      // [experts, hidden]
-  Matrix gate, up;                    // banks [experts][width, hidden]
-  Matrix down;                        // bank [experts][hidden, width]
-  Matrix shared_gate, shared_up;      // [shared_width, hidden]
-  Matrix shared_down;                 // [hidden, shared_width]
-  Matrix shared_router;               // [1, hidden]
+  Matrix router;                  // [experts, hidden]
+  Matrix gate, up;                // banks [experts][width, hidden]
+  Matrix down;                    // bank [experts][hidden, width]
+  Matrix shared_gate, shared_up;  // [shared_width, hidden]
+  Matrix shared_down;             // [hidden, shared_width]
+  Matrix shared_router;           // [1, hidden]
 };
 
 // The n-gram layer after its projections (spec 3.4).
@@ -91,8 +91,8 @@ struct PleWeights {
 };
 
 // The n-gram table: row-wise shards, stored or computed (synthetic models: element i of shard s is
-// round_bf16(scale * r_i), r_i from mix64(shard hash + i); spec 8.1). A computed table with bits != 0
-// passes each row through the affine quantiser, so that it equals the same table stored.
+// round_bf16(scale * r_i), r_i from mix64(shard hash + i); spec 8.1). A computed table with bits !=
+// 0 passes each row through the affine quantiser, so that it equals the same table stored.
 struct NgramTable {
   int row_width = 0;
   int heads = 0;
@@ -100,8 +100,8 @@ struct NgramTable {
   const int64_t* shard_starts = nullptr;  // [shard_count + 1]: first row of each shard
   int shard_count = 0;
   bool computed = false;
-  const uint64_t* shard_hashes = nullptr; // [shard_count], computed only
-  int bits = 0;                           // computed only: 0 = bf16 values
+  const uint64_t* shard_hashes = nullptr;  // [shard_count], computed only
+  int bits = 0;                            // computed only: 0 = bf16 values
   int group = 0;
 };
 

@@ -1,7 +1,8 @@
 // Weights as kernels see them. A Matrix is [rows, cols] row-major, plain (F32, F16, BF16) or MLX
-// affine (w = scale * code + bias per group of a row, codes in one little-endian bit stream per row;
-// formats: spec "MLX conversions"). A bank is `count` matrices of one shape: the experts. Matrices
-// own nothing; model::Weights owns the bytes. Ops::prepare may give a matrix a backend's own copy.
+// affine (w = scale * code + bias per group of a row, codes in one little-endian bit stream per
+// row; formats: spec "MLX conversions"). A bank is `count` matrices of one shape: the experts.
+// Matrices own nothing; model::Weights owns the bytes. Ops::prepare may give a matrix a backend's
+// own copy.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +16,28 @@ enum class Layout : uint8_t { kF32, kF16, kBf16, kAffine };
 
 struct Matrix {
   Layout layout = Layout::kF32;
-  int bits = 0;                            // affine: 2, 3, 4, 5, 6 or 8
-  int group = 0;                           // affine: 32, 64 or 128 columns per scale
-  DType scale_dtype = DType::kBf16;        // affine: of scales and biases (BF16, F16 or F32)
-  int64_t rows = 0;                        // of one matrix of the bank
+  int bits = 0;                      // affine: 2, 3, 4, 5, 6 or 8
+  int group = 0;                     // affine: 32, 64 or 128 columns per scale
+  DType scale_dtype = DType::kBf16;  // affine: of scales and biases (BF16, F16 or F32)
+  int64_t rows = 0;                  // of one matrix of the bank
   int64_t cols = 0;
-  int64_t count = 1;                       // matrices in the bank
-  int64_t stride_rows = 0;                 // rows from one matrix of the bank to the next (≥ rows)
-  const std::byte* data = nullptr;         // codes or values of matrix 0, row 0
-  const std::byte* scales = nullptr;       // affine: [.., cols / group]
+  int64_t count = 1;                  // matrices in the bank
+  int64_t stride_rows = 0;            // rows from one matrix of the bank to the next (≥ rows)
+  const std::byte* data = nullptr;    // codes or values of matrix 0, row 0
+  const std::byte* scales = nullptr;  // affine: [.., cols / group]
   const std::byte* biases = nullptr;
-  int packed = -1;                         // the backend's own copy, set by Ops::prepare
+  int packed = -1;  // the backend's own copy, set by Ops::prepare
 
   bool empty() const { return rows == 0; }
   size_t row_bytes() const {
     switch (layout) {
-      case Layout::kF32: return static_cast<size_t>(cols) * 4;
+      case Layout::kF32:
+        return static_cast<size_t>(cols) * 4;
       case Layout::kF16:
-      case Layout::kBf16: return static_cast<size_t>(cols) * 2;
-      case Layout::kAffine: return static_cast<size_t>(cols) * static_cast<size_t>(bits) / 8;
+      case Layout::kBf16:
+        return static_cast<size_t>(cols) * 2;
+      case Layout::kAffine:
+        return static_cast<size_t>(cols) * static_cast<size_t>(bits) / 8;
     }
     return 0;
   }

@@ -2,11 +2,11 @@
 // of them or is not a backend. Destinations come first, weights last; all activations are f32 and
 // row-major [row_count, width]; no destination overlaps an input unless the method says so.
 //
-// The row rule (docs/row_rule.md is normative): an output row depends only on its own input row, its
-// own sequence's state, the weights and compile-time constants. Never on the number of rows, its
-// place among them, its neighbours, page ids, or the thread count. Reductions have one fixed order
-// per weight shape, attention goes over the row's own keys in ascending order, experts are summed in
-// ascending id, ties in every argmax and top-k go to the lower index.
+// The row rule (docs/row_rule.md is normative): an output row depends only on its own input row,
+// its own sequence's state, the weights and compile-time constants. Never on the number of rows,
+// its place among them, its neighbours, page ids, or the thread count. Reductions have one fixed
+// order per weight shape, attention goes over the row's own keys in ascending order, experts are
+// summed in ascending id, ties in every argmax and top-k go to the lower index.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ struct BackendInfo {
   std::string isa;          // "scalar", "avx2", …: part of the promise of equal bits
   std::string activations;  // "f32" or "bf16": what enters matrix products
   int threads = 1;
-  int prompt_grid = 1;      // a prompt may be cut at multiples of this
+  int prompt_grid = 1;  // a prompt may be cut at multiples of this
   DType default_kv_dtype = DType::kF32;
 };
 
 // The largest shapes that will be asked for, so that a backend allocates once, at load.
 struct OpsLimits {
-  int rows = 0;           // of any forward
-  int64_t widest = 0;     // the longest row of any activation, the vocabulary excluded
+  int rows = 0;        // of any forward
+  int64_t widest = 0;  // the longest row of any activation, the vocabulary excluded
   int vocabulary = 0;
-  int context = 0;        // most positions of a sequence
+  int context = 0;  // most positions of a sequence
   int top_experts = 0;
-  int expert_width = 0;   // the wider of routed and shared
+  int expert_width = 0;  // the wider of routed and shared
   int low_rank = 0;
   int block_tokens = 4;
 };
@@ -53,10 +53,11 @@ struct SampleParams {
 
 struct SampleRow {
   SampleParams params;
-  int64_t position = 0;   // absolute position of the token being drawn
+  int64_t position = 0;  // absolute position of the token being drawn
 };
 
-// Which complete blocks each row attends to. counts[row] of them, ascending, at blocks[row * stride].
+// Which complete blocks each row attends to. counts[row] of them, ascending, at blocks[row *
+// stride].
 struct Selection {
   int32_t* blocks = nullptr;  // [row_count, stride]
   int32_t* counts = nullptr;  // [row_count]
@@ -68,8 +69,8 @@ class Ops {
   virtual ~Ops() = default;
   virtual const BackendInfo& info() const = 0;
 
-  // Load time. reserve once, before any step; prepare once per matrix that `project` or a fused step
-  // will read. The matrix's bytes stay valid for the backend's life.
+  // Load time. reserve once, before any step; prepare once per matrix that `project` or a fused
+  // step will read. The matrix's bytes stay valid for the backend's life.
   virtual Status reserve(const OpsLimits& limits) = 0;
   virtual Status prepare(Matrix& matrix) = 0;
 
@@ -102,15 +103,15 @@ class Ops {
   // The whole DeltaNet step after its projections: convolution, normalised keys, state update, read
   // out, gated norm. qkv: [row_count, channels], z: [row_count, value_heads*value_dim], b and a:
   // [row_count, value_heads]; out: [row_count, value_heads*value_dim].
-  virtual void gdn_step(float* out, const float* qkv, const float* z, const float* b, const float* a,
-                        const Batch& batch, std::span<const GdnState> states,
+  virtual void gdn_step(float* out, const float* qkv, const float* z, const float* b,
+                        const float* a, const Batch& batch, std::span<const GdnState> states,
                         const GdnWeights& weights) = 0;
 
   // Norms, rotation and cache writes of an attention layer. query_gate: [row_count, heads, 2,
   // head_dim] (query then gate); queries are normalised and rotated in place, gates untouched. key,
   // value: [row_count, kv_heads, head_dim]; index: [row_count, index_heads + 1, index_dim] (index
-  // queries, normalised and rotated in place, then the raw key). Writes keys, values, raw index keys
-  // and the pooled key of every block that these rows complete.
+  // queries, normalised and rotated in place, then the raw key). Writes keys, values, raw index
+  // keys and the pooled key of every block that these rows complete.
   virtual void attention_prepare(float* query_gate, float* key, const float* value, float* index,
                                  const Batch& batch, const KvView& cache,
                                  const AttentionWeights& weights) = 0;
@@ -140,8 +141,8 @@ class Ops {
   virtual void mtp_fuse(float* out, const float* wide, const float* embedding, int row_count,
                         const MtpWeights& weights) = 0;
 
-  // tokens[i] = the token drawn from logits row i (greedy: the argmax), a pure function of the row's
-  // logits, parameters and position (E6).
+  // tokens[i] = the token drawn from logits row i (greedy: the argmax), a pure function of the
+  // row's logits, parameters and position (E6).
   virtual void sample(int32_t* tokens, const float* logits, std::span<const SampleRow> rows,
                       int vocabulary) = 0;
 
@@ -151,8 +152,8 @@ class Ops {
   virtual void settle_ple(const PleState& state, int pending_rows, const PleWeights& weights) = 0;
 };
 
-// The plain scalar f32 backend: the oracle. `threads` split output rows; bits do not depend on it.
-std::unique_ptr<Ops> make_reference_ops(int threads);
+// The plain scalar f32 backend: the oracle. It runs on the calling thread alone.
+std::unique_ptr<Ops> make_reference_ops();
 
 // The vectorised backend. isa: "auto" or a level's name; a level that the CPU lacks is refused,
 // naming what it has.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "model/state.h"
@@ -15,7 +16,8 @@
 
 namespace flashlane::model {
 
-// Receives values inside the network (tests, debugging). Names as in tests/fixtures: "layer3_streams".
+// Receives values inside the network (tests, debugging). Names as in tests/fixtures:
+// "layer3_streams".
 class Probe {
  public:
   virtual ~Probe() = default;
@@ -40,15 +42,19 @@ class Activations {
   float* expert_gates;
   kernels::Selection selection;
   int64_t* ngram_rows;   // [max_rows, heads] of one n-gram layer
-  float* wide_copy;      // [max_rows, wide]
+  float* other_streams;  // [max_rows, wide]: mtp_forward writes here and swaps it with streams
+  // Views of the segments' states for the layer at hand.
+  std::vector<kernels::GdnState> gdn_states;
+  std::vector<kernels::PleState> ple_states;
+  std::vector<const int32_t*> tables;
 
  private:
   int max_rows_;
   Buffer buffer_;
 };
 
-// One sequence's part of a forward. `tokens` is its whole token history up to and including its last
-// row here (n-gram ids look back past the segment's start).
+// One sequence's part of a forward. `tokens` is its whole token history up to and including its
+// last row here (n-gram ids look back past the segment's start).
 struct SegmentInput {
   SequenceState* state = nullptr;
   std::span<const int32_t> history;
@@ -67,12 +73,14 @@ class Model {
   void forward(Activations& act, const kernels::Batch& batch, std::span<const SegmentInput> inputs,
                const StateLayout& layout, std::byte* kv_base, Probe* probe = nullptr);
 
-  // logits[i, :] = head(mixer(wide[i])) for `rows` consecutive wide rows. logits: [rows, vocabulary].
+  // logits[i, :] = head(mixer(wide[i])) for `rows` consecutive wide rows. logits: [rows,
+  // vocabulary].
   void head(Activations& act, float* logits, const float* wide, int rows, Probe* probe = nullptr);
 
-  // Runs the MTP head's rows: batch.tokens[i] is the token after row i's position, wide [rows, wide]
-  // the trunk's streams of that position or the head's own output of the row before. On return
-  // act.streams holds the head's output streams. Positions are rows of the head's own cache.
+  // Runs the MTP head's rows (`wide` must not lie in act.other_streams): batch.tokens[i] is the
+  // token after row i's position, wide [rows, wide] the trunk's streams of that position or the
+  // head's own output of the row before. On return act.streams holds the head's output streams.
+  // Positions are rows of the head's own cache.
   void mtp_forward(Activations& act, const float* wide, const kernels::Batch& batch,
                    std::span<const SegmentInput> inputs, const StateLayout& layout,
                    std::byte* kv_base, Probe* probe = nullptr);
@@ -83,6 +91,11 @@ class Model {
   void settle(SequenceState& state);
 
  private:
+  void run_head(Activations& act, float* logits, const float* wide, int rows,
+                const kernels::HyperWeights& mixer, std::string_view name, Probe* probe);
+  void check_batch(const Activations& act, const kernels::Batch& batch,
+                   std::span<const SegmentInput> inputs) const;
+
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<kernels::Ops> ops_;
 };

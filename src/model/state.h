@@ -43,9 +43,9 @@ StateLayout make_state_layout(const ModelShape& shape, DType kv_dtype, int page_
 struct SequenceState {
   std::vector<kernels::GdnState> gdn;  // per DeltaNet layer, in layer order
   std::vector<kernels::PleState> ple;  // per n-gram layer
-  float* last_wide = nullptr;          // [wide]: streams of the last committed row (for the MTP head)
+  float* last_wide = nullptr;  // [wide]: streams of the last committed row (for the MTP head)
   const int32_t* page_table = nullptr;
-  int pending_rows = 0;                // see kernels::Segment; set by whoever commits
+  int pending_rows = 0;  // see kernels::Segment; set by whoever commits
 };
 
 // Points a state into one zeroed block of layout.pieces_bytes.

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace flashlane::format {
+namespace flashlane {
 
 bool affine_bits_supported(int bits);    // 2, 3, 4, 5, 6, 8
 bool affine_group_supported(int group);  // 32, 64, 128
@@ -23,4 +23,4 @@ void affine_quantize_row(std::span<const float> row, int bits, int group, std::s
 void affine_pack(std::span<const uint8_t> codes, int bits, std::span<std::byte> packed);
 void affine_unpack(std::span<const std::byte> packed, int bits, std::span<uint8_t> codes);
 
-}  // namespace flashlane::format
+}  // namespace flashlane

@@ -1,6 +1,6 @@
 // MLX affine quantisation: the rounding order below is the one that MLX uses, so that its files and
 // ours hold the same codes. Eight codes of b bits are exactly b bytes, which is the unit here.
-#include "format/affine.h"
+#include "tensor/affine.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "tensor/dtype.h"
 
-namespace flashlane::format {
+namespace flashlane {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
@@ -106,4 +106,4 @@ void affine_unpack(std::span<const std::byte> packed, int bits, std::span<uint8_
   }
 }
 
-}  // namespace flashlane::format
+}  // namespace flashlane

@@ -1,0 +1,31 @@
+// The one sampler of every backend's CPU side: scalar, in double, a pure function of a row's
+// logits, its parameters and the drawn token's absolute position (E6; lane-engine 14.1). Candidates
+// are ordered by value, then lower id; a NaN counts as minus infinity.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace flashlane::kernels {
+
+// Room for one draw; kept between draws so that a step allocates nothing.
+struct SamplerScratch {
+  void reserve(int vocabulary) {
+    ids.reserve(static_cast<size_t>(vocabulary));
+    values.reserve(static_cast<size_t>(vocabulary));
+    masses.reserve(static_cast<size_t>(vocabulary));
+  }
+  std::vector<int32_t> ids;
+  std::vector<double> values;
+  std::vector<double> masses;
+};
+
+// The index of the largest logit, ties to the lower.
+int32_t argmax(const float* logits, int vocabulary);
+
+int32_t sample_token(const float* logits, int vocabulary, const SampleRow& row,
+                     SamplerScratch& scratch);
+
+}  // namespace flashlane::kernels

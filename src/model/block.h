@@ -1,0 +1,39 @@
+// The blocks of the forward pass: one layer's n-gram injection, mixer and experts, each a few calls
+// of kernels::Ops in the order of the model card. Internal to model; forward.h is the way in.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/forward.h"
+
+namespace flashlane::model {
+
+// One forward's arguments and what its blocks share.
+struct Step {
+  kernels::Ops& ops;
+  Activations& act;
+  const kernels::Batch& batch;
+  std::span<const SegmentInput> inputs;
+  const StateLayout& layout;
+  std::byte* kv_base;
+  Probe* probe;
+  std::string name = {};  // prefix of what is reported now: "layer3_"
+
+  int rows() const { return batch.row_count; }
+  void report(std::string_view what, const float* values, int width) const {
+    if (probe != nullptr) probe->floats(name + std::string(what), values, rows(), width);
+  }
+  void report(std::string_view what, const int32_t* values, int width) const {
+    if (probe != nullptr) probe->ints(name + std::string(what), values, rows(), width);
+  }
+};
+
+// Adds the n-gram layer to the streams. `index` of the sequence's n-gram states.
+void ngram_block(Step& step, const PleLayer& ple, int index);
+
+// read → mixer → write → read → experts → write. `state_index` counts layers of the layer's kind.
+void run_layer(Step& step, const LayerWeights& layer, int state_index);
+
+}  // namespace flashlane::model
