@@ -1,12 +1,11 @@
-// Scheduler: a value that decides what runs next. submit, cancel, plan, commit, fail; no threads, no
-// clock, no device, no callbacks. In this version one sequence runs at a time and the others wait in
-// order. Each sequence gets exactly one terminal event, through one way out (retire).
+// Scheduler: a value that decides what runs next. submit, cancel, plan, commit, fail; no threads,
+// no clock, no device, no callbacks. In this version one sequence runs at a time and the others
+// wait in order. Each sequence gets exactly one terminal event, through one way out (retire); a
+// sequence that ends while a step is in flight keeps its slot until that step is back.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +18,12 @@
 namespace flashlane::scheduler {
 
 struct SequenceSpec {
-  std::vector<int32_t> prompt;            // not empty
-  int max_tokens = 0;                     // ≥ 1; prompt + max_tokens ≤ context
-  Sampling sampling;
-  std::vector<int32_t> end_ids;           // any of them ends the reply, itself included in it
-  std::vector<std::string> stop_strings;  // raw bytes; the token that completes one ends the reply
+  std::vector<int32_t> prompt;  // not empty
+  int max_tokens = 0;           // ≥ 1; prompt + max_tokens ≤ context
+  Sampling sampling = {};
+  std::vector<int32_t> end_ids = {};  // any of them ends the reply, itself included in it
+  std::vector<std::string> stop_strings =
+      {};  // raw bytes; the token that completes one ends the reply
   bool drafts = true;
 };
 
@@ -38,35 +38,42 @@ struct DraftStats {
 struct Event {
   enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  SequenceId sequence;
-  std::vector<int32_t> tokens;  // kTokens: newly committed reply tokens
-  int prefilled = 0;            // kPrefilled: prompt tokens done so far
+  SequenceId sequence = {};
+  std::vector<int32_t> tokens = {};  // kTokens: newly committed reply tokens
+  int prefilled = 0;                 // kPrefilled: prompt tokens done so far
   // kFinished:
   FinishReason reason = FinishReason::kStop;
-  Error error;                  // kError
-  DraftStats drafts;
+  Error error = {};  // kError
+  DraftStats drafts = {};
 };
 
 struct SchedulerOptions {
-  int context = 0;         // most positions of a sequence
+  int context = 0;  // most positions of a sequence
   int prefill_chunk = 512;
-  int max_draft = 3;       // 0 = this model has no MTP head
+  int max_draft = 3;   // 0 = this model has no MTP head
+  int vocabulary = 0;  // prompt ids are below it; 0 = not checked
   // Bytes of each token id, for stop strings; read-only, may be null when none are used.
-  std::shared_ptr<const TokenBytes> token_bytes;
+  std::shared_ptr<const TokenBytes> token_bytes = {};
 };
+
+// Whether a request could ever run; the error names the field, the value and the limit. Pure, so
+// that it can be asked on any thread before the request is handed over.
+Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options);
 
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
   Scheduler(Scheduler&&) noexcept;
+  Scheduler& operator=(Scheduler&&) noexcept;
 
   // Refuses, with the numbers, what can never run; otherwise the sequence waits its turn.
   Result<SequenceId> submit(SequenceSpec spec);
   // A no-op for unknown and finished ids. The terminal event comes from the next collect().
   void cancel(SequenceId id);
 
-  // The next step; empty when nothing can run.
+  // The next step; empty when nothing can run. A step that is not empty must be committed or failed
+  // before the next one is planned.
   StepPlan plan();
   // Takes a step's result, resp. its failure; `plan` is the one that was run.
   void commit(const StepPlan& plan, const StepResult& result);
@@ -75,7 +82,7 @@ class Scheduler {
   // Events since the last call, in order.
   std::vector<Event> collect();
 
-  int running() const;
+  int running() const;  // prefilling or decoding
   int waiting() const;
 
  private:

@@ -25,18 +25,18 @@ struct Sampling {
 enum class SegmentKind : uint8_t { kPrefill, kVerify };
 
 struct Segment {
-  SequenceId sequence;
+  SequenceId sequence = {};
   int slot = 0;
   SegmentKind kind = SegmentKind::kPrefill;
-  // Absolute position of the first row. Authoritative: if the slot's state is further on (a stop cut
-  // an accepted run), the runner rolls back to it; 0 starts the slot afresh.
+  // Absolute position of the first row. Authoritative: if the slot's state is further on (a stop
+  // cut an accepted run), the runner rolls back to it; 0 starts the slot afresh.
   int start_position = 0;
   // Prefill: a chunk of the prompt. Verify: the pending token, then drafts.
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens = {};
   // Prefill: the prompt token after this chunk (the MTP head's last input), or -1 at the prompt's
   // end, where the first reply token is sampled.
   int32_t next_token = -1;
-  Sampling sampling;
+  Sampling sampling = {};
   // Drafts wanted for the sequence's next window; 0 keeps the MTP head out altogether.
   int draft_depth = 0;
   // False for a sequence that never drafts: its MTP state is then not kept at all.
@@ -44,7 +44,7 @@ struct Segment {
 };
 
 struct StepPlan {
-  std::vector<Segment> segments;
+  std::vector<Segment> segments = {};
   bool empty() const { return segments.empty(); }
 };
 

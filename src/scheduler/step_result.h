@@ -9,13 +9,13 @@ namespace flashlane::scheduler {
 struct SegmentResult {
   // Prefill that ends its prompt: the first reply token. Verify: the accepted drafts and the token
   // that follows them, i.e. at least one. Otherwise empty.
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens = {};
   // Drafts for the token positions after the last of `tokens`; at most the plan's draft_depth.
-  std::vector<int32_t> drafts;
+  std::vector<int32_t> drafts = {};
 };
 
 struct StepResult {
-  std::vector<SegmentResult> segments;
+  std::vector<SegmentResult> segments = {};
 };
 
 }  // namespace flashlane::scheduler

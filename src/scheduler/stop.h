@@ -1,7 +1,9 @@
 // Stop strings as a byte matcher over committed tokens: text is bytes from a read-only table (token
-// id → bytes), so that the scheduler cuts a reply at the same token drafted, plain, alone or shared.
+// id → bytes), so that the scheduler cuts a reply at the same token drafted, plain, alone or
+// shared.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,7 +12,7 @@
 
 namespace flashlane::scheduler {
 
-// Bytes of each token id in one block; ids without text have none.
+// Bytes of each token id in one block; ids without text, or outside the table, have none.
 class TokenBytes {
  public:
   explicit TokenBytes(std::span<const std::string> tokens);
@@ -30,6 +32,7 @@ class StopMatcher {
 
  private:
   std::vector<std::string> stops_;
+  size_t longest_ = 0;
   std::string tail_;  // the last longest-1 bytes
 };
 

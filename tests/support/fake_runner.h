@@ -1,0 +1,141 @@
+// A runner without a model: the next token is a hash of everything that was fed to the slot, so
+// that any slip of position, roll back or order changes the output. Drafts are right, wrong, or
+// either by chance. It checks every plan against its own idea of the slot, as the real runner does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/keyed_random.h"
+#include "base/result.h"
+#include "scheduler/scheduler.h"
+
+namespace flashlane::testing {
+
+enum class Drafting : uint8_t { kRight, kWrong, kRandom };
+
+// The token after `history`; with a temperature also a function of the seed.
+inline int32_t fake_token(std::span<const int32_t> history, const scheduler::Sampling& sampling,
+                          int vocabulary) {
+  uint64_t hash = sampling.temperature > 0 ? sampling.seed + 1 : 0;
+  for (const int32_t token : history) hash = splitmix64(hash ^ static_cast<uint64_t>(token + 1));
+  return static_cast<int32_t>(hash % static_cast<uint64_t>(vocabulary));
+}
+
+struct FakeRunner {
+  int vocabulary = 16;
+  Drafting drafting = Drafting::kRight;
+  int fail_at_step = -1;  // this call fails
+  Error failure = {ErrorCode::kInternal, "the fake failed"};
+
+  int steps = 0;
+  int64_t rows = 0;
+  int widest = 0;
+  std::vector<int32_t> history = {};  // committed rows
+  int window_start = -1;              // of the last verify, while it may be cut
+
+  Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
+    if (steps++ == fail_at_step) return failure;
+    scheduler::StepResult result;
+    for (const scheduler::Segment& segment : plan.segments) {
+      result.segments.push_back(run_segment(segment));
+    }
+    return result;
+  }
+
+ private:
+  scheduler::SegmentResult run_segment(const scheduler::Segment& segment) {
+    EXPECT_EQ(segment.slot, 0);
+    EXPECT_FALSE(segment.tokens.empty());
+    rows += static_cast<int64_t>(segment.tokens.size());
+    rewind(segment.start_position);
+    return segment.kind == scheduler::SegmentKind::kPrefill ? prefill(segment) : verify(segment);
+  }
+
+  void rewind(int position) {
+    const int length = static_cast<int>(history.size());
+    const bool in_window = window_start >= 0 && position > window_start && position < length;
+    EXPECT_TRUE(position == 0 || position == length || in_window)
+        << "start " << position << " with " << length << " rows done";
+    history.resize(static_cast<size_t>(position));
+  }
+
+  scheduler::SegmentResult prefill(const scheduler::Segment& segment) {
+    scheduler::SegmentResult result;
+    window_start = -1;
+    history.insert(history.end(), segment.tokens.begin(), segment.tokens.end());
+    if (segment.next_token >= 0) {
+      EXPECT_EQ(segment.draft_depth, 0);
+      return result;
+    }
+    result.tokens = {fake_token(history, segment.sampling, vocabulary)};
+    result.drafts = drafts(segment, result.tokens.back());
+    return result;
+  }
+
+  scheduler::SegmentResult verify(const scheduler::Segment& segment) {
+    scheduler::SegmentResult result;
+    widest = std::max(widest, static_cast<int>(segment.tokens.size()));
+    window_start = segment.start_position;
+    for (size_t row = 0; row < segment.tokens.size(); ++row) {
+      history.push_back(segment.tokens[row]);
+      const int32_t token = fake_token(history, segment.sampling, vocabulary);
+      result.tokens.push_back(token);
+      if (row + 1 < segment.tokens.size() && segment.tokens[row + 1] != token) break;
+    }
+    result.drafts = drafts(segment, result.tokens.back());
+    return result;
+  }
+
+  std::vector<int32_t> drafts(const scheduler::Segment& segment, int32_t pending) const {
+    EXPECT_GE(segment.draft_depth, 0);
+    EXPECT_TRUE(segment.uses_mtp || segment.draft_depth == 0);
+    std::vector<int32_t> ahead = history;
+    ahead.push_back(pending);
+    std::vector<int32_t> result;
+    for (int i = 0; i < segment.draft_depth; ++i) {
+      const int32_t right = fake_token(ahead, segment.sampling, vocabulary);
+      const bool slip = drafting == Drafting::kWrong ||
+                        (drafting == Drafting::kRandom && splitmix64(ahead.size()) % 3 == 0);
+      ahead.push_back(slip ? (right + 1) % vocabulary : right);
+      result.push_back(ahead.back());
+    }
+    return result;
+  }
+};
+
+struct SoloReply {
+  std::vector<int32_t> tokens = {};
+  scheduler::FinishReason reason = scheduler::FinishReason::kLength;
+};
+
+// What a request must give, worked out token by token without any of the code under test.
+inline SoloReply solo_reply(const scheduler::SequenceSpec& spec, int vocabulary,
+                            std::span<const std::string> token_texts = {}) {
+  SoloReply reply;
+  std::vector<int32_t> history = spec.prompt;
+  std::string text;
+  while (static_cast<int>(reply.tokens.size()) < spec.max_tokens) {
+    const int32_t token = fake_token(history, spec.sampling, vocabulary);
+    history.push_back(token);
+    reply.tokens.push_back(token);
+    if (static_cast<size_t>(token) < token_texts.size()) {
+      text += token_texts[static_cast<size_t>(token)];
+    }
+    bool stop = std::count(spec.end_ids.begin(), spec.end_ids.end(), token) > 0;
+    for (const std::string& wanted : spec.stop_strings) {
+      stop = stop || (!wanted.empty() && text.find(wanted) != std::string::npos);
+    }
+    if (stop) {
+      reply.reason = scheduler::FinishReason::kStop;
+      break;
+    }
+  }
+  return reply;
+}
+
+}  // namespace flashlane::testing
