@@ -1,0 +1,90 @@
+// 16 float lanes in one 512-bit register: the same functions as lanes_avx2.h, lane for lane and
+// with the same reduction tree. Included by level_avx512.cc alone, inside its target pragma and
+// anonymous namespace: nothing here may be emitted for other files.
+
+struct Lanes {
+  static constexpr int kWidth = 16;
+  __m512 all;
+};
+
+inline Lanes zero_lanes() {
+  return {_mm512_setzero_ps()};
+}
+inline Lanes all_lanes(float value) {
+  return {_mm512_set1_ps(value)};
+}
+inline Lanes load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+inline void store(float* p, Lanes v) {
+  _mm512_storeu_ps(p, v.all);
+}
+inline Lanes load_bf16(const std::byte* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+inline Lanes widen_bytes(__m128i bytes) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+}
+inline Lanes load_bytes(const std::byte* p) {
+  return widen_bytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// 16 bytes of two nibbles: the low ones and the high ones.
+inline void load_nibbles(const std::byte* p, Lanes* first, Lanes* second) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i mask = _mm_set1_epi8(0x0f);
+  *first = widen_bytes(_mm_and_si128(bytes, mask));
+  *second = widen_bytes(_mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+}
+inline Lanes add(Lanes a, Lanes b) {
+  return {_mm512_add_ps(a.all, b.all)};
+}
+inline Lanes sub(Lanes a, Lanes b) {
+  return {_mm512_sub_ps(a.all, b.all)};
+}
+inline Lanes mul(Lanes a, Lanes b) {
+  return {_mm512_mul_ps(a.all, b.all)};
+}
+inline Lanes div(Lanes a, Lanes b) {
+  return {_mm512_div_ps(a.all, b.all)};
+}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm512_fmadd_ps(a.all, b.all, c.all)};
+}
+// a < b ? x : y, lane by lane; false where either is NaN.
+inline Lanes where_less(Lanes a, Lanes b, Lanes x, Lanes y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.all, b.all, _CMP_LT_OQ), y.all, x.all)};
+}
+inline Lanes where_nan(Lanes a, Lanes x, Lanes y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q), y.all, x.all)};
+}
+// mantissa * 2^n where n is the integer in the low bits of `shifted` (see exp_lanes).
+inline Lanes scale_by_power(Lanes mantissa, Lanes shifted) {
+  const __m512i exponent =
+      _mm512_sub_epi32(_mm512_castps_si512(shifted.all), _mm512_set1_epi32(0x4B400000));
+  const __m512i half = _mm512_srai_epi32(exponent, 1);
+  const __m512i bias = _mm512_set1_epi32(127);
+  const __m512i first = _mm512_slli_epi32(_mm512_add_epi32(half, bias), 23);
+  const __m512i second =
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(exponent, half), bias), 23);
+  return {_mm512_mul_ps(_mm512_mul_ps(mantissa.all, _mm512_castsi512_ps(first)),
+                        _mm512_castsi512_ps(second))};
+}
+inline Lanes round_bf16(Lanes v) {
+  const __m512i bits = _mm512_castps_si512(v.all);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v.all, v.all, _CMP_UNORD_Q);
+  const __m512i chosen = _mm512_mask_blend_epi32(nan, up, quiet);
+  return {_mm512_castsi512_ps(_mm512_and_si512(chosen, _mm512_set1_epi32(-0x10000)))};
+}
+
+// The fixed tree: lane i with i + 8, then + 4, + 2, + 1.
+inline float sum_lanes(Lanes v) {
+  const __m256 eight =
+      _mm256_add_ps(_mm512_castps512_ps256(v.all), _mm512_extractf32x8_ps(v.all, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
