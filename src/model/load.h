@@ -2,6 +2,7 @@
 // "synth:…". Also what can be known without loading weights.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,18 +31,21 @@ Result<ModelShape> read_shape(const ModelLocation& location);
 struct BackendOptions {
   std::string backend = "auto";  // auto, reference, cpu
   std::string isa = "auto";
-  int threads = 0;               // 0 = all cores
+  int threads = 0;  // 0 = all cores
 };
 Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options);
 
 struct LoadOptions {
   BackendOptions backend;
-  int max_rows = 512;     // of any forward
-  int context = 0;        // 0 = the model's max_position
-  // Called with a short line as loading goes on; may be empty.
+  int max_rows = 512;  // of any forward
+  int context = 0;     // 0 = the model's max_position
+  // Called with a short line every `progress_every` as loading goes on, from another thread; may be
+  // empty.
   std::function<void(const std::string&)> progress;
+  std::chrono::milliseconds progress_every{1000};
 };
 
-Result<std::unique_ptr<Model>> load_model(const ModelLocation& location, const LoadOptions& options);
+Result<std::unique_ptr<Model>> load_model(const ModelLocation& location,
+                                          const LoadOptions& options);
 
 }  // namespace flashlane::model

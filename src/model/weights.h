@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct LayerWeights {
   DeltaWeights delta;    // kDelta
   SparseWeights sparse;  // kSparse
   kernels::MoeWeights moe;
-  int ple = -1;          // index into Weights::ple, or -1
+  int ple = -1;  // index into Weights::ple, or -1
 };
 
 struct MtpHead {
@@ -63,9 +64,9 @@ struct Weights {
   bool has_mtp = false;
   MtpHead mtp;
   NormConvention norms = NormConvention::kCentred;
-  size_t stored_bytes = 0;         // of all matrices, the n-gram tables excluded
-  size_t ngram_bytes = 0;          // of the n-gram tables, as stored
-  std::string format;              // "bf16", "affine 6-bit group 64", for people
+  size_t stored_bytes = 0;  // of all matrices, the n-gram tables excluded
+  size_t ngram_bytes = 0;   // of the n-gram tables, as stored
+  std::string format;       // "bf16", "affine 6-bit group 64", for people
 
   // Owners of what the pointers above point to.
   std::shared_ptr<const format::TensorSource> source;
@@ -82,6 +83,10 @@ struct Weights {
 // Finds and checks all tensors. Does not touch a backend.
 Result<std::unique_ptr<Weights>> load_weights(const ModelShape& shape,
                                               std::shared_ptr<const format::TensorSource> source);
+
+// Every matrix that projections and fused steps read: all but the embedding and the n-gram shards,
+// which are looked up.
+std::vector<kernels::Matrix*> kernel_matrices(Weights& weights);
 
 // Hands every matrix that kernels read to the backend.
 Status prepare_weights(Weights& weights, kernels::Ops& ops);
