@@ -37,6 +37,7 @@ void sparse_block(Step& step, const SparseWeights& w, int state_index) {
   for (const SegmentInput& input : step.inputs) act.tables.push_back(input.state->page_table);
   const kernels::KvView cache{kv_pages(step.layout, step.kv_base, state_index), act.tables};
   ops.attention_prepare(query_gate, key, value, index, step.batch, cache, w.attention);
+  step.report("index", index, (w.attention.index_heads + 1) * w.attention.index_dim);
   ops.select_blocks(act.selection, index, step.batch, cache, w.attention);
   step.report("block_counts", act.selection.counts, 1);
   step.report("blocks", act.selection.blocks, act.selection.stride);
