@@ -1,16 +1,17 @@
-// Engine: one thread that owns scheduler and runner. Requests come in through a bounded inbox, events
-// go out through one bounded queue per request; a full event queue cancels that request, so that a
-// slow client never stalls the others. The loop is: drain, plan, run, commit, deliver.
+// Engine: one thread that owns scheduler and runner. Requests come in through a bounded inbox,
+// events go out through one bounded queue per request; a full event queue cancels that request, so
+// that a slow client never stalls the others. The loop is: drain, plan, run, commit, deliver.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/bounded_queue.h"
+#include "base/clock.h"
 #include "base/result.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
@@ -31,19 +32,19 @@ struct Timings {
 struct ReplyEvent {
   enum class Kind : uint8_t { kPrefill, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  std::vector<int32_t> tokens;  // kTokens
-  int prefilled = 0;            // kPrefill: prompt tokens done so far
+  std::vector<int32_t> tokens = {};  // kTokens
+  int prefilled = 0;                 // kPrefill: prompt tokens done so far
   // kFinished; nothing follows it:
   FinishReason reason = FinishReason::kStop;
-  Error error;
-  DraftStats drafts;
-  Timings timings;
+  Error error = {};
+  DraftStats drafts = {};
+  Timings timings = {};
 };
 
 // The client's end of one request. Dropping it cancels the request.
 class Reply {
  public:
-  Reply() = default;
+  Reply();
   Reply(Reply&&) noexcept;
   Reply& operator=(Reply&&) noexcept;
   ~Reply();
@@ -61,36 +62,46 @@ class Reply {
 
 struct EngineOptions {
   scheduler::SchedulerOptions scheduler;
-  size_t inbox = 128;           // requests waiting to be taken in; full = kNoCapacity
-  size_t events = 4096;         // per request
+  size_t inbox = 128;    // requests that may wait for their turn; full = kNoCapacity
+  size_t events = 4096;  // per request, the last one not counted
+  std::shared_ptr<const Clock> clock = {};  // null = SteadyClock
 };
+
+// Runs a plan; only the engine's thread calls it.
+using StepFunction = std::function<Result<scheduler::StepResult>(const scheduler::StepPlan&)>;
 
 struct Status {
   int running = 0;
   int waiting = 0;
   int64_t requests_total = 0;
-  int64_t prompt_tokens_total = 0;
-  int64_t reply_tokens_total = 0;
-  DraftStats drafts;
-  bool failed = false;          // the device was lost: nothing will run again
+  int64_t prompt_tokens_total = 0;  // prefilled
+  int64_t reply_tokens_total = 0;   // committed
+  DraftStats drafts = {};
+  bool failed = false;  // the device was lost: nothing will run again
 };
 
 class Engine {
  public:
+  // The scheduler's limits must lie within the runner's.
   Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options);
+  Engine(StepFunction run, EngineOptions options);
   // Cancels what is left and joins the thread.
   ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  // kInvalidArgument for what can never run; kNoCapacity when the inbox is full or stopping.
+  // kInvalidArgument for what can never run; kNoCapacity when too many wait or the engine is
+  // stopping; kDeviceLost when nothing will run again. Any thread.
   Result<Reply> submit(Request request);
-  // A snapshot published after each step.
+  // A snapshot published before each event is delivered. Any thread.
   Status status() const;
-  // Stops taking requests, cancels running ones, waits for the thread.
+  // Stops taking requests, cancels what is left, waits for the thread. Any thread, any number of
+  // times.
   void stop();
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace flashlane::engine

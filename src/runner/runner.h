@@ -1,6 +1,6 @@
-// Runner: runs a plan. Stages the rows, one forward, sampling, acceptance, roll back, drafts, result;
-// decides how, never what. It owns the slots' states, the page pool and the step buffers, all made at
-// load; it validates the whole plan before it touches any state.
+// Runner: runs a plan. Stages the rows, one forward, sampling, acceptance, roll back, drafts,
+// result; decides how, never what. It owns the slots' states, the page pool and the step buffers,
+// all made at load; it validates the whole plan before it touches any state.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace flashlane::runner {
 
 struct RunnerOptions {
   int slots = 1;
-  int context = 0;              // positions per slot
-  int max_rows = 512;           // of a forward; the model was loaded with the same limit
+  int context = 0;     // positions per slot
+  int max_rows = 512;  // of a forward; the model was loaded with the same limit
   int page_rows = 256;
   int max_draft = 3;
   DType kv_dtype = DType::kF32;
 };
 
 struct RunnerMemory {
-  size_t states_bytes = 0;      // recurrent states, records, histories of all slots
-  size_t pages_bytes = 0;       // K/V and index keys of all slots
-  size_t step_bytes = 0;        // activations and logits
+  size_t states_bytes = 0;  // recurrent states, records, histories of all slots
+  size_t pages_bytes = 0;   // K/V and index keys of all slots
+  size_t step_bytes = 0;    // activations and logits
 };
 // What create would allocate, from the shape alone.
 RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& options);

@@ -1,0 +1,310 @@
+// The engine's thread and its loop. What other threads touch lies behind one mutex, held for
+// moments; scheduler, runner and the list of live requests belong to the thread alone.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/reply_shared.h"
+
+namespace flashlane::engine {
+namespace {
+
+using scheduler::Event;
+using scheduler::SequenceId;
+using scheduler::StepPlan;
+
+// When things happened to a request; nothing until they did.
+struct Moments {
+  Clock::Time submitted = {};
+  std::optional<Clock::Time> started = {};
+  std::optional<Clock::Time> first_token = {};
+  Clock::Time last_token = {};
+
+  // A stage that was never left lasted until the end.
+  Timings timings(Clock::Time end) const {
+    const Clock::Time queued_until = started.value_or(end);
+    return {.queue_ms = to_ms(queued_until - submitted),
+            .prefill_ms = to_ms(first_token.value_or(end) - queued_until),
+            .first_token_ms = first_token ? to_ms(*first_token - submitted) : 0,
+            .decode_ms = first_token ? to_ms(last_token - *first_token) : 0};
+  }
+};
+
+StepFunction step_function(std::unique_ptr<runner::Runner> runner,
+                           const scheduler::SchedulerOptions& options) {
+  CHECK_LE(options.context, runner->options().context);
+  CHECK_LE(options.prefill_chunk, runner->options().max_rows);
+  CHECK_LE(options.max_draft, runner->options().max_draft);
+  return [shared = std::shared_ptr<runner::Runner>(std::move(runner))](const StepPlan& plan) {
+    return shared->run(plan);
+  };
+}
+
+}  // namespace
+
+struct Engine::State {
+  struct Submission {
+    Request request;
+    std::shared_ptr<Reply::Shared> reply;
+    Clock::Time submitted;
+  };
+  struct Live {
+    SequenceId id;
+    std::shared_ptr<Reply::Shared> reply;
+    Moments moments;
+    // Why the reply ends with an error, whatever the scheduler says.
+    std::optional<Error> failure = {};
+  };
+
+  State(StepFunction run_step, EngineOptions engine_options)
+      : run(std::move(run_step)),
+        options(std::move(engine_options)),
+        clock(options.clock != nullptr ? options.clock : std::make_shared<SteadyClock>()),
+        scheduler(options.scheduler) {}
+
+  void loop();
+  bool drain();
+  void take_in(Submission submission);
+  void step(const StepPlan& plan);
+  void lose_device(const Error& error);
+  void deliver();
+  void account(const Event& event);
+  void publish();
+  void send(const Event& event);
+  void finish(Live& request, const Event& event);
+  Live& find(SequenceId id);
+
+  StepFunction run;
+  EngineOptions options;
+  std::shared_ptr<const Clock> clock;
+  std::shared_ptr<Bell> bell = std::make_shared<Bell>();
+
+  mutable std::mutex mutex;  // guards the four below
+  std::vector<Submission> inbox;
+  int taken_waiting = 0;  // of the requests taken in, those that wait for their turn
+  bool stopping = false;
+  Status status;
+
+  // The engine thread's own.
+  scheduler::Scheduler scheduler;
+  std::vector<Live> live;
+  Status counters;
+  std::optional<Error> device_error;
+
+  std::mutex join_mutex;
+  std::jthread thread;
+};
+
+void Engine::State::loop() {
+  while (!drain()) {
+    const StepPlan plan = scheduler.plan();
+    deliver();
+    if (plan.empty()) {
+      bell->wait();
+    } else {
+      step(plan);
+      deliver();
+    }
+  }
+  for (const Live& request : live) scheduler.cancel(request.id);
+  deliver();
+  CHECK(live.empty());
+}
+
+// Takes in what came, passes on what was cancelled; true when the engine is to stop.
+bool Engine::State::drain() {
+  std::vector<Submission> arrived;
+  bool stop = false;
+  {
+    std::lock_guard lock(mutex);
+    arrived = std::exchange(inbox, {});
+    taken_waiting += static_cast<int>(arrived.size());
+    stop = stopping;
+  }
+  for (Submission& submission : arrived) take_in(std::move(submission));
+  for (const Live& request : live) {
+    if (request.reply->cancelled) scheduler.cancel(request.id);
+  }
+  return stop;
+}
+
+void Engine::State::take_in(Submission submission) {
+  const auto id = scheduler.submit(std::move(submission.request));
+  CHECK(id.ok());  // submit asked check_spec the same question
+  live.push_back({.id = id.value(),
+                  .reply = std::move(submission.reply),
+                  .moments = {.submitted = submission.submitted},
+                  .failure = device_error});
+  if (device_error) scheduler.cancel(id.value());
+}
+
+void Engine::State::step(const StepPlan& plan) {
+  const auto result = run(plan);
+  if (result.ok()) {
+    scheduler.commit(plan, result.value());
+    return;
+  }
+  scheduler.fail(plan, result.error());
+  if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());
+}
+
+// Nothing will run again: all that live end with the device's error, and so do those in the inbox
+// when they are taken in.
+void Engine::State::lose_device(const Error& error) {
+  device_error = error;
+  counters.failed = true;
+  for (Live& request : live) {
+    if (!request.failure) request.failure = error;
+    scheduler.cancel(request.id);
+  }
+}
+
+// Counts, publishes, then sends, so that a client who saw its last event finds itself gone from the
+// status. Sending may end a request whose client is too slow, which makes new events.
+void Engine::State::deliver() {
+  for (auto events = scheduler.collect(); !events.empty(); events = scheduler.collect()) {
+    for (const Event& event : events) account(event);
+    publish();
+    for (const Event& event : events) send(event);
+  }
+}
+
+void Engine::State::account(const Event& event) {
+  Moments& moments = find(event.sequence).moments;
+  switch (event.kind) {
+    case Event::Kind::kStarted:
+      moments.started = clock->now();
+      break;
+    case Event::Kind::kPrefilled:
+      break;
+    case Event::Kind::kTokens:
+      moments.last_token = clock->now();
+      if (!moments.first_token) moments.first_token = moments.last_token;
+      counters.reply_tokens_total += static_cast<int64_t>(event.tokens.size());
+      break;
+    case Event::Kind::kFinished:
+      counters.prompt_tokens_total += event.prefilled;
+      counters.drafts.rounds += event.drafts.rounds;
+      counters.drafts.drafted += event.drafts.drafted;
+      counters.drafts.accepted += event.drafts.accepted;
+      break;
+  }
+}
+
+void Engine::State::publish() {
+  counters.running = scheduler.running();
+  std::lock_guard lock(mutex);
+  taken_waiting = scheduler.waiting();
+  const int64_t requests_total = status.requests_total;  // submit counts it
+  status = counters;
+  status.requests_total = requests_total;
+}
+
+void Engine::State::send(const Event& event) {
+  if (event.kind == Event::Kind::kStarted) return;
+  Live& request = find(event.sequence);
+  if (event.kind == Event::Kind::kFinished) {
+    finish(request, event);
+    return;
+  }
+  if (request.failure) return;
+  if (request.reply->events.size() >= options.events) {
+    request.failure = error(ErrorCode::kCancelled,
+                            "the client is too slow: {} events wait to be read", options.events);
+    scheduler.cancel(request.id);
+    return;
+  }
+  const bool prefill = event.kind == Event::Kind::kPrefilled;
+  CHECK(request.reply->events.push(
+      {.kind = prefill ? ReplyEvent::Kind::kPrefill : ReplyEvent::Kind::kTokens,
+       .tokens = event.tokens,
+       .prefilled = event.prefilled}));
+}
+
+// The last event goes out and the request is forgotten, in this order and nothing after it.
+void Engine::State::finish(Live& request, const Event& event) {
+  ReplyEvent last{.kind = ReplyEvent::Kind::kFinished,
+                  .prefilled = event.prefilled,
+                  .reason = event.reason,
+                  .error = event.error,
+                  .drafts = event.drafts,
+                  .timings = request.moments.timings(clock->now())};
+  if (request.failure) {
+    last.reason = FinishReason::kError;
+    last.error = *request.failure;
+  }
+  const std::shared_ptr<Reply::Shared> reply = request.reply;
+  std::erase_if(live, [&](const Live& other) { return other.id == event.sequence; });
+  CHECK(reply->events.push(std::move(last)));
+  reply->events.close();
+}
+
+Engine::State::Live& Engine::State::find(SequenceId id) {
+  const auto found =
+      std::find_if(live.begin(), live.end(), [&](const Live& request) { return request.id == id; });
+  CHECK(found != live.end());
+  return *found;
+}
+
+Engine::Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options)
+    : Engine(step_function(std::move(runner), options.scheduler), options) {}
+
+Engine::Engine(StepFunction run, EngineOptions options)
+    : state_(std::make_unique<State>(std::move(run), std::move(options))) {
+  state_->thread = std::jthread([state = state_.get()] {
+    try {
+      state->loop();
+    } catch (const std::exception& failure) {
+      check_failed(__FILE__, __LINE__, "no exception leaves the loop", failure.what());
+    }
+  });
+}
+
+Engine::~Engine() {
+  stop();
+}
+
+Result<Reply> Engine::submit(Request request) {
+  State& state = *state_;
+  RETURN_IF_ERROR(scheduler::check_spec(request, state.options.scheduler));
+  Reply reply;
+  reply.shared_ = std::make_shared<Reply::Shared>(state.options.events, state.bell);
+  {
+    std::lock_guard lock(state.mutex);
+    if (state.stopping) return error(ErrorCode::kNoCapacity, "the engine is stopping");
+    if (state.status.failed) return error(ErrorCode::kDeviceLost, "the device was lost");
+    const size_t waiting = state.inbox.size() + static_cast<size_t>(state.taken_waiting);
+    if (waiting >= state.options.inbox) {
+      return error(ErrorCode::kNoCapacity, "{} requests are waiting; the limit is {}", waiting,
+                   state.options.inbox);
+    }
+    state.inbox.push_back({std::move(request), reply.shared_, state.clock->now()});
+    ++state.status.requests_total;
+  }
+  state.bell->ring();
+  return reply;
+}
+
+Status Engine::status() const {
+  std::lock_guard lock(state_->mutex);
+  Status status = state_->status;
+  status.waiting = static_cast<int>(state_->inbox.size()) + state_->taken_waiting;
+  return status;
+}
+
+void Engine::stop() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->bell->ring();
+  std::lock_guard lock(state_->join_mutex);
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+}  // namespace flashlane::engine

@@ -1,0 +1,128 @@
+// One function per kind of rule: the plan as a whole, a segment's numbers, its place in the slot. A
+// token outside the vocabulary came with a request; anything else is a slip of the planner.
+#include "runner/plan_check.h"
+
+#include <algorithm>
+
+#include "kernels/batch.h"
+
+namespace flashlane::runner {
+namespace {
+
+using scheduler::Segment;
+using scheduler::SegmentKind;
+using scheduler::StepPlan;
+
+template <typename... Args>
+Error refuse(fmt::format_string<Args...> format, Args&&... args) {
+  return error(ErrorCode::kInternal, format, std::forward<Args>(args)...);
+}
+
+Status check_whole(const StepPlan& plan, const PlanLimits& limits) {
+  const size_t segments = plan.segments.size();
+  if (segments > size_t{kernels::kMaxWindow}) {
+    return refuse("the plan has {} segments; the limit is {}", segments, kernels::kMaxWindow);
+  }
+  const SegmentKind kind = plan.segments.front().kind;
+  size_t rows = 0;
+  for (size_t i = 0; i < segments; ++i) {
+    const Segment& segment = plan.segments[i];
+    if (segment.kind != kind) return refuse("the plan mixes prompt and decode segments");
+    if (segment.slot < 0 || segment.slot >= limits.slots) {
+      return refuse("segment {} names slot {}; there are {}", i, segment.slot, limits.slots);
+    }
+    for (size_t other = 0; other < i; ++other) {
+      if (plan.segments[other].slot == segment.slot) {
+        return refuse("segments {} and {} both name slot {}", other, i, segment.slot);
+      }
+    }
+    if (segment.tokens.empty()) return refuse("segment {} has no rows", i);
+    rows += segment.tokens.size();
+  }
+  const int limit = kind == SegmentKind::kPrefill ? limits.max_rows
+                                                  : std::min(limits.max_rows, kernels::kMaxWindow);
+  if (rows > static_cast<size_t>(limit)) {
+    return refuse("the plan has {} {} rows; the limit is {}", rows,
+                  kind == SegmentKind::kPrefill ? "prompt" : "decode", limit);
+  }
+  return {};
+}
+
+Status check_tokens(const Segment& segment, size_t index, int vocabulary) {
+  const auto outside = [&](int32_t token) { return token < 0 || token >= vocabulary; };
+  for (size_t row = 0; row < segment.tokens.size(); ++row) {
+    if (outside(segment.tokens[row])) {
+      return invalid("token {} of segment {} is {}; the vocabulary has {}", row, index,
+                     segment.tokens[row], vocabulary);
+    }
+  }
+  if (segment.kind == SegmentKind::kVerify && segment.next_token != -1) {
+    return refuse("decode segment {} has a next token, {}", index, segment.next_token);
+  }
+  if (segment.next_token != -1 && outside(segment.next_token)) {
+    return invalid("the next token of segment {} is {}; the vocabulary has {}", index,
+                   segment.next_token, vocabulary);
+  }
+  return {};
+}
+
+Status check_drafts(const Segment& segment, size_t index, const PlanLimits& limits) {
+  if (segment.draft_depth < 0 || segment.draft_depth > limits.max_draft) {
+    return refuse("segment {} asks for {} drafts; the limit is {}", index, segment.draft_depth,
+                  limits.max_draft);
+  }
+  if (segment.uses_mtp && limits.max_draft == 0) {
+    return refuse("segment {} uses the MTP head, which is not there", index);
+  }
+  if (segment.draft_depth > 0 && !segment.uses_mtp) {
+    return refuse("segment {} asks for {} drafts without the MTP head", index, segment.draft_depth);
+  }
+  if (segment.draft_depth > 0 && segment.next_token != -1) {
+    return refuse("segment {} asks for drafts inside the prompt", index);
+  }
+  return {};
+}
+
+Status check_place(const Segment& segment, size_t index, int context, const SlotProgress& slot) {
+  const int start = segment.start_position;
+  const int rows = static_cast<int>(segment.tokens.size());
+  // The token after a prompt chunk needs a position too.
+  const int after = segment.next_token == -1 ? 0 : 1;
+  if (start < 0 || start > context - rows - after) {
+    return refuse("segment {} has positions {} to {}; the context is {}", index, start,
+                  int64_t{start} + rows + after - 1, context);
+  }
+  if (start == 0) return {};
+  if (start > slot.length) {
+    return refuse("segment {} starts at {}, but slot {} is at {}", index, start, segment.slot,
+                  slot.length);
+  }
+  if (start < slot.length && (slot.window_start < 0 || start <= slot.window_start)) {
+    return refuse("segment {} starts at {}, but slot {} is at {} and can go back to {} at most",
+                  index, start, segment.slot, slot.length,
+                  slot.window_start < 0 ? slot.length : slot.window_start + 1);
+  }
+  if (segment.uses_mtp && slot.mtp_length < start) {
+    return refuse("segment {} starts at {}, but the MTP head of slot {} is at {}", index, start,
+                  segment.slot, slot.mtp_length);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_plan(const StepPlan& plan, const PlanLimits& limits,
+                  std::span<const SlotProgress> slots) {
+  if (plan.empty()) return refuse("the plan is empty");
+  RETURN_IF_ERROR(check_whole(plan, limits));
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const Segment& segment = plan.segments[i];
+    RETURN_IF_ERROR(check_tokens(segment, i, limits.vocabulary));
+    RETURN_IF_ERROR(check_drafts(segment, i, limits));
+    RETURN_IF_ERROR(
+        check_place(segment, i, limits.context, slots[static_cast<size_t>(segment.slot)]));
+  }
+  return {};
+}
+
+}  // namespace flashlane::runner

@@ -1,0 +1,378 @@
+// The order of a step: open the slots, one forward over all segments, draw, accept, commit, then
+// the MTP head takes in the kept rows and chains drafts, all segments together. Wide rows are moved
+// inside act.streams only towards its start, so that no copy is needed.
+#include "runner/runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "runner/plan_check.h"
+#include "runner/slot.h"
+#include "runner/step_batch.h"
+#include "tensor/buffer.h"
+
+namespace flashlane::runner {
+namespace {
+
+using kernels::kMaxWindow;
+using kernels::Role;
+using scheduler::Segment;
+using scheduler::SegmentKind;
+using scheduler::SegmentResult;
+using scheduler::StepPlan;
+using scheduler::StepResult;
+
+constexpr int kMostSlots = 256;
+constexpr int kMostPageRows = 1 << 16;
+
+Status check_options(const model::Model& model, const RunnerOptions& options) {
+  const model::ModelShape& shape = model.shape();
+  if (options.slots < 1 || options.slots > kMostSlots) {
+    return invalid("slots is {}; it must be 1 to {}", options.slots, kMostSlots);
+  }
+  if (options.context < 1 || options.context > shape.max_position) {
+    return invalid("context is {}; it must be 1 to {}, the model's limit", options.context,
+                   shape.max_position);
+  }
+  if (options.max_rows < 1)
+    return invalid("max_rows is {}; it must be 1 or more", options.max_rows);
+  if (options.page_rows < 1 || options.page_rows > kMostPageRows ||
+      options.page_rows % shape.index_block != 0) {
+    return invalid("page_rows is {}; it must be a multiple of {} up to {}", options.page_rows,
+                   shape.index_block, kMostPageRows);
+  }
+  if (options.max_draft < 0 || options.max_draft >= kMaxWindow) {
+    return invalid("max_draft is {}; it must be 0 to {}", options.max_draft, kMaxWindow - 1);
+  }
+  if (options.max_draft > 0 && !model.weights().has_mtp) {
+    return invalid("max_draft is {}, but the model has no MTP head", options.max_draft);
+  }
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kBf16) {
+    return error(ErrorCode::kUnsupported, "kv_dtype is {}; it must be F32 or BF16",
+                 dtype_name(options.kv_dtype));
+  }
+  return {};
+}
+
+kernels::SampleRow sample_row(const scheduler::Sampling& sampling, int position) {
+  return {.params = {.temperature = sampling.temperature,
+                     .top_k = sampling.top_k,
+                     .top_p = sampling.top_p,
+                     .min_p = sampling.min_p,
+                     .seed = sampling.seed},
+          .position = position};
+}
+
+// A window's drafts stand as long as each is the token that the row before it drew.
+size_t accepted_drafts(std::span<const int32_t> window, std::span<const int32_t> drawn) {
+  size_t accepted = 0;
+  while (accepted + 1 < window.size() && window[accepted + 1] == drawn[accepted]) ++accepted;
+  return accepted;
+}
+
+bool ends_prompt(const Segment& segment) {
+  return segment.kind == SegmentKind::kPrefill && segment.next_token == -1;
+}
+
+// A segment whose drafts are being chained.
+struct Chain {
+  size_t segment;  // in the plan
+  int row;         // in act.streams: the MTP head's last row of it
+  int position;    // of that row; its logits draw the token two further on
+};
+
+}  // namespace
+
+RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& options) {
+  const model::StateLayout layout =
+      model::make_state_layout(shape, options.kv_dtype, options.page_rows);
+  const auto slots = static_cast<size_t>(options.slots);
+  // Sixteen rows fill whole cache lines of every buffer, so bytes grow in proportion from there on.
+  const size_t sixteen_rows = model::Activations(shape, 16).bytes();
+  const auto window = static_cast<size_t>(kMaxWindow);
+  return {.states_bytes = slots * Slot::bytes(layout, options.context),
+          .pages_bytes =
+              slots * static_cast<size_t>(Slot::pages(layout, options.context)) * layout.page_bytes,
+          .step_bytes = sixteen_rows * static_cast<size_t>(div_ceil(options.max_rows, 16)) +
+                        window * static_cast<size_t>(shape.vocabulary) * sizeof(float)};
+}
+
+struct Runner::State {
+  State(model::Model& loaded, const RunnerOptions& chosen);
+
+  StepResult run(const StepPlan& plan);
+  void run_prefill(const StepPlan& plan, StepResult& result);
+  void run_verify(const StepPlan& plan, StepResult& result);
+
+  void forward(const StepPlan& plan, Role role);
+  void extend_prompts(const StepPlan& plan);
+  void draw_first_tokens(const StepPlan& plan, StepResult& result);
+  void draft(const StepPlan& plan, StepResult& result);
+  void draw(int rows);
+  void extend(const Segment& segment, int start, std::span<const int32_t> tokens,
+              int32_t next_token = -1);
+  void run_mtp();
+  void keep_chains(const StepPlan& plan, int made);
+
+  Slot& slot(const Segment& segment) { return slots[static_cast<size_t>(segment.slot)]; }
+  SlotProgress& at(const Segment& segment) { return progress[static_cast<size_t>(segment.slot)]; }
+  float* wide_row(int row) {
+    return activations.streams + static_cast<size_t>(row) * static_cast<size_t>(wide);
+  }
+  void move_rows(int to, int from, int count) {
+    if (to != from) std::memmove(wide_row(to), wide_row(from), row_bytes(count));
+  }
+  size_t row_bytes(int count) const {
+    return static_cast<size_t>(count) * static_cast<size_t>(wide) * sizeof(float);
+  }
+
+  model::Model& model;
+  RunnerOptions options;
+  int wide;
+  PlanLimits limits;
+  model::StateLayout layout;
+  Buffer pool;
+  std::vector<Slot> slots;
+  std::vector<SlotProgress> progress;
+
+  model::Activations activations;
+  Buffer logits;  // [kMaxWindow, vocabulary]
+  StepBatch batch;
+  std::vector<kernels::SampleRow> sample_rows;
+  std::vector<int32_t> drawn;
+  std::vector<Chain> chains;
+};
+
+Runner::State::State(model::Model& loaded, const RunnerOptions& chosen)
+    : model(loaded),
+      options(chosen),
+      wide(loaded.shape().wide()),
+      limits{.slots = chosen.slots,
+             .context = chosen.context,
+             .max_rows = chosen.max_rows,
+             .max_draft = chosen.max_draft,
+             .vocabulary = loaded.shape().vocabulary},
+      layout(model::make_state_layout(loaded.shape(), chosen.kv_dtype, chosen.page_rows)),
+      progress(static_cast<size_t>(chosen.slots)),
+      activations(loaded.shape(), chosen.max_rows),
+      logits(static_cast<size_t>(kMaxWindow) * static_cast<size_t>(loaded.shape().vocabulary) *
+             sizeof(float)),
+      batch(chosen.max_rows) {
+  const int pages = Slot::pages(layout, options.context);
+  pool =
+      Buffer(static_cast<size_t>(options.slots) * static_cast<size_t>(pages) * layout.page_bytes);
+  slots.reserve(static_cast<size_t>(options.slots));
+  for (int i = 0; i < options.slots; ++i) {
+    slots.emplace_back(model.shape(), layout, options.context, i * pages);
+  }
+  sample_rows.reserve(kMaxWindow);
+  drawn.reserve(kMaxWindow);
+  chains.reserve(kMaxWindow);
+}
+
+StepResult Runner::State::run(const StepPlan& plan) {
+  StepResult result;
+  result.segments.resize(plan.segments.size());
+  if (plan.segments.front().kind == SegmentKind::kPrefill) {
+    run_prefill(plan, result);
+  } else {
+    run_verify(plan, result);
+  }
+  return result;
+}
+
+// The trunk over all segments; on return activations.streams holds their wide rows in order.
+void Runner::State::forward(const StepPlan& plan, Role role) {
+  batch.clear(role);
+  for (const Segment& segment : plan.segments) {
+    Slot& slot_of = slot(segment);
+    slot_of.open(segment.start_position, segment.tokens, at(segment));
+    // Records belong to decode windows; prompt rows go on from a state that stands alone.
+    if (role == Role::kPrompt) model.settle(slot_of.state());
+    batch.add({&slot_of.state(), slot_of.history()}, segment.start_position,
+              slot_of.state().pending_rows, segment.tokens);
+  }
+  model.forward(activations, batch.batch(), batch.inputs(), layout, pool.data());
+}
+
+void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
+  forward(plan, Role::kPrompt);
+  int row = 0;
+  for (const Segment& segment : plan.segments) {
+    row += static_cast<int>(segment.tokens.size());
+    std::memcpy(slot(segment).state().last_wide, wide_row(row - 1), row_bytes(1));
+    slot(segment).commit_prompt(at(segment));
+  }
+  extend_prompts(plan);
+  draw_first_tokens(plan, result);
+}
+
+// The MTP head takes in every prompt row whose next token is known: all but the prompt's last.
+void Runner::State::extend_prompts(const StepPlan& plan) {
+  batch.clear(Role::kPrompt);
+  int row = 0;
+  for (const Segment& segment : plan.segments) {
+    const int rows = static_cast<int>(segment.tokens.size());
+    const int known = ends_prompt(segment) ? rows - 1 : rows;
+    if (segment.uses_mtp && known > 0) {
+      move_rows(batch.rows(), row, known);
+      extend(segment, segment.start_position, std::span(segment.tokens).subspan(1),
+             segment.next_token);
+    }
+    row += rows;
+  }
+  if (!batch.empty()) run_mtp();
+}
+
+// Prompts that end here: the reply's first token comes from the prompt's last row, and goes with
+// that row into the MTP head, by decode arithmetic as all reply tokens do.
+void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) {
+  sample_rows.clear();
+  for (const Segment& segment : plan.segments) {
+    if (!ends_prompt(segment)) continue;
+    std::memcpy(wide_row(static_cast<int>(sample_rows.size())), slot(segment).state().last_wide,
+                row_bytes(1));
+    sample_rows.push_back(sample_row(segment.sampling, at(segment).length));
+  }
+  const int rows = static_cast<int>(sample_rows.size());
+  if (rows == 0) return;
+  model.head(activations, logits.as<float>(), activations.streams, rows);
+  draw(rows);
+
+  batch.clear(Role::kDecode);
+  chains.clear();
+  int row = 0;
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const Segment& segment = plan.segments[i];
+    if (!ends_prompt(segment)) continue;
+    result.segments[i].tokens = {drawn[static_cast<size_t>(row)]};
+    if (segment.uses_mtp) {
+      move_rows(batch.rows(), row, 1);
+      extend(segment, at(segment).length - 1, result.segments[i].tokens);
+      chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
+    }
+    ++row;
+  }
+  draft(plan, result);
+}
+
+void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
+  forward(plan, Role::kDecode);
+  sample_rows.clear();
+  for (const Segment& segment : plan.segments) {
+    for (size_t i = 0; i < segment.tokens.size(); ++i) {
+      const int position = segment.start_position + static_cast<int>(i) + 1;
+      sample_rows.push_back(sample_row(segment.sampling, position));
+    }
+  }
+  const int rows = batch.rows();
+  model.head(activations, logits.as<float>(), activations.streams, rows);
+  draw(rows);
+
+  batch.clear(Role::kDecode);
+  chains.clear();
+  int row = 0;
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const Segment& segment = plan.segments[i];
+    const auto tokens =
+        std::span<const int32_t>(drawn).subspan(static_cast<size_t>(row), segment.tokens.size());
+    const size_t kept = accepted_drafts(segment.tokens, tokens) + 1;
+    const int kept_rows = static_cast<int>(kept);
+    result.segments[i].tokens.assign(tokens.begin(), tokens.begin() + kept_rows);
+    Slot& slot_of = slot(segment);
+    std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
+    slot_of.commit_window(segment.start_position, kept_rows, at(segment));
+    if (segment.uses_mtp) {
+      move_rows(batch.rows(), row, kept_rows);
+      extend(segment, segment.start_position, result.segments[i].tokens);
+      chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
+    }
+    row += static_cast<int>(segment.tokens.size());
+  }
+  draft(plan, result);
+}
+
+void Runner::State::draw(int rows) {
+  CHECK_EQ(static_cast<size_t>(rows), sample_rows.size());
+  drawn.resize(static_cast<size_t>(rows));
+  model.ops().sample(drawn.data(), logits.as<float>(), sample_rows, limits.vocabulary);
+}
+
+// Adds the MTP rows from `start` on to the batch: `tokens`, and `next_token` unless it is -1, are
+// the tokens after each row's position. Their wide rows are in place already.
+void Runner::State::extend(const Segment& segment, int start, std::span<const int32_t> tokens,
+                           int32_t next_token) {
+  Slot& slot_of = slot(segment);
+  batch.add({&slot_of.state(), slot_of.history()}, start, 0, tokens, next_token);
+  at(segment).mtp_length = start + static_cast<int>(tokens.size()) + (next_token == -1 ? 0 : 1);
+}
+
+void Runner::State::run_mtp() {
+  model.mtp_forward(activations, activations.streams, batch.batch(), batch.inputs(), layout,
+                    pool.data());
+}
+
+// Runs the batch of kept rows through the MTP head, then chains drafts: each is drawn with the
+// target's own noise at its own position, and goes in as the next row's token. Chained rows lie
+// beyond the kept ones in the head's cache, where the true rows will overwrite them.
+void Runner::State::draft(const StepPlan& plan, StepResult& result) {
+  if (batch.empty()) return;
+  run_mtp();
+  int made = 0;
+  for (keep_chains(plan, made); !chains.empty(); run_mtp()) {
+    sample_rows.clear();
+    for (const Chain& chain : chains) {
+      sample_rows.push_back(sample_row(plan.segments[chain.segment].sampling, chain.position + 2));
+    }
+    const int rows = static_cast<int>(chains.size());
+    model.mtp_head(activations, logits.as<float>(), activations.streams, rows);
+    draw(rows);
+    for (size_t i = 0; i < chains.size(); ++i) {
+      result.segments[chains[i].segment].drafts.push_back(drawn[i]);
+      ++chains[i].position;
+    }
+    keep_chains(plan, ++made);
+    if (chains.empty()) return;
+    batch.clear(Role::kDecode);
+    for (Chain& chain : chains) {
+      Slot& slot_of = slot(plan.segments[chain.segment]);
+      const std::vector<int32_t>& drafts = result.segments[chain.segment].drafts;
+      batch.add({&slot_of.state(), slot_of.history()}, chain.position, 0,
+                std::span(drafts).last(1));
+    }
+  }
+}
+
+// Drops the chains that have all drafts they want, or whose next draft would lie beyond the
+// context, and moves the others' rows together.
+void Runner::State::keep_chains(const StepPlan& plan, int made) {
+  std::erase_if(chains, [&](const Chain& chain) {
+    return plan.segments[chain.segment].draft_depth <= made ||
+           chain.position + 2 >= options.context;
+  });
+  for (size_t i = 0; i < chains.size(); ++i) {
+    move_rows(static_cast<int>(i), chains[i].row, 1);
+    chains[i].row = static_cast<int>(i);
+  }
+}
+
+Result<std::unique_ptr<Runner>> Runner::create(model::Model& model, const RunnerOptions& options) {
+  RETURN_IF_ERROR(check_options(model, options));
+  return std::unique_ptr<Runner>(new Runner(std::make_unique<State>(model, options)));
+}
+
+Runner::Runner(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Runner::~Runner() = default;
+
+Result<StepResult> Runner::run(const StepPlan& plan) {
+  RETURN_IF_ERROR(check_plan(plan, state_->limits, state_->progress));
+  return state_->run(plan);
+}
+
+const RunnerOptions& Runner::options() const {
+  return state_->options;
+}
+
+}  // namespace flashlane::runner

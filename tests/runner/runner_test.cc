@@ -1,0 +1,315 @@
+// The runner on the tiny model: whatever is drafted, cut, put together or chunked, each sequence
+// gives the tokens that it gives alone, plain and in one piece (E1, E2, E4, E7).
+#include "runner/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/keyed_random.h"
+#include "tests/support/stream.h"
+#include "tests/support/tiny_model.h"
+
+namespace flashlane::runner {
+namespace {
+
+using flashlane::testing::kTinyContext;
+using flashlane::testing::kTinyRows;
+using flashlane::testing::plain_reply;
+using flashlane::testing::step_together;
+using flashlane::testing::Stream;
+using flashlane::testing::tiny_model;
+using scheduler::Sampling;
+using Tokens = std::vector<int32_t>;
+
+constexpr Sampling kGreedy = {};
+constexpr Sampling kSampled = {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .seed = 11};
+
+std::unique_ptr<Runner> make_runner(RunnerOptions options = {.slots = 4, .page_rows = 16}) {
+  if (options.context == 0) options.context = kTinyContext;
+  options.max_rows = kTinyRows;
+  auto runner = Runner::create(tiny_model(), options);
+  CHECK(runner.ok());
+  return std::move(runner).value();
+}
+
+Tokens make_prompt(int size, uint64_t seed) {
+  Tokens prompt;
+  for (int i = 0; i < size; ++i) {
+    prompt.push_back(static_cast<int32_t>(keyed_bits(seed, static_cast<uint64_t>(i), 0) % 512));
+  }
+  return prompt;
+}
+
+// What the head drafted, step by step, as a second thing that must not change.
+struct Trace {
+  Tokens reply;
+  std::vector<Tokens> drafts;
+};
+Trace drafted_run(Runner& runner, Stream stream, int count) {
+  Trace run;
+  while (static_cast<int>(stream.reply.size()) < count && !::testing::Test::HasFatalFailure()) {
+    step_together(runner, {&stream});
+    run.drafts.push_back(stream.drafts);
+  }
+  stream.reply.resize(static_cast<size_t>(count));
+  run.reply = stream.reply;
+  return run;
+}
+
+TEST(Runner, DraftedIsPlain) {
+  const auto runner = make_runner();
+  for (const Sampling& sampling : {kGreedy, kSampled}) {
+    for (const int size : {1, 2, 9, 33}) {
+      const Tokens prompt = make_prompt(size, 3);
+      const Tokens plain = plain_reply(*runner, prompt, sampling, 24);
+      for (const int depth : {0, 1, 3}) {
+        const Stream stream{
+            .prompt = prompt, .sampling = sampling, .depth = depth, .uses_mtp = true};
+        EXPECT_EQ(drafted_run(*runner, stream, 24).reply, plain) << size << " depth " << depth;
+      }
+    }
+  }
+}
+
+TEST(Runner, AnyDraftsGiveThePlainReply) {
+  const auto runner = make_runner();
+  for (const Sampling& sampling : {kGreedy, kSampled}) {
+    const Tokens prompt = make_prompt(13, 5);
+    const Tokens plain = plain_reply(*runner, prompt, sampling, 60);
+    for (int right = 0; right <= 6; ++right) {
+      Stream stream{.prompt = prompt, .sampling = sampling, .depth = right % 4, .uses_mtp = true};
+      int steps = 0;
+      while (stream.reply.size() < 40) {
+        step_together(*runner, {&stream});
+        ++steps;
+        ASSERT_FALSE(HasFatalFailure());
+        // `right` true tokens, then rubbish: the window is cut behind them.
+        const size_t at = stream.reply.size();
+        stream.drafts.assign(plain.begin() + static_cast<ptrdiff_t>(at),
+                             plain.begin() + static_cast<ptrdiff_t>(at) + right);
+        stream.drafts.push_back((plain[at + static_cast<size_t>(right)] + 1) % 512);
+        stream.drafts.push_back(plain[at + static_cast<size_t>(right) + 1]);
+      }
+      EXPECT_TRUE(std::equal(stream.reply.begin(), stream.reply.end(), plain.begin())) << right;
+      EXPECT_EQ(stream.accepted, right * (steps - 1));
+    }
+  }
+}
+
+TEST(Runner, AFullWindowOfRightDraftsStands) {
+  const auto runner = make_runner();
+  const Tokens prompt = make_prompt(21, 6);
+  const Tokens plain = plain_reply(*runner, prompt, kGreedy, 40);
+  Stream stream{.prompt = prompt};
+  step_together(*runner, {&stream});
+  stream.drafts.assign(plain.begin() + 1, plain.begin() + kernels::kMaxWindow);
+  step_together(*runner, {&stream});
+  EXPECT_EQ(stream.accepted, kernels::kMaxWindow - 1);
+  step_together(*runner, {&stream});
+  EXPECT_TRUE(std::equal(stream.reply.begin(), stream.reply.end(), plain.begin()));
+}
+
+TEST(Runner, AnyChunksGiveTheSameReplyAndDrafts) {
+  const auto runner = make_runner();
+  for (const Sampling& sampling : {kGreedy, kSampled}) {
+    Stream whole{.prompt = make_prompt(50, 7), .sampling = sampling, .depth = 3, .uses_mtp = true};
+    const Trace expected = drafted_run(*runner, whole, 12);
+    for (const int chunk : {1, 2, 3, 7, 16, 49}) {
+      Stream cut = whole;
+      cut.chunk = chunk;
+      Trace run = drafted_run(*runner, cut, 12);
+      std::erase_if(run.drafts, [](const Tokens& drafts) { return drafts.empty(); });
+      EXPECT_EQ(run.reply, expected.reply) << chunk;
+      EXPECT_EQ(run.drafts, expected.drafts) << chunk;
+    }
+  }
+}
+
+// The reference's two roles are the same arithmetic, so a reply that was decoded in windows and one
+// that comes back as a prompt must leave the head in the same state: same first token, same drafts.
+TEST(Runner, TheHeadIsWhereAFreshPromptWouldPutIt) {
+  const auto runner = make_runner();
+  for (const int right : {0, 1, 2}) {
+    const Tokens prompt = make_prompt(18, 8);
+    const Tokens plain = plain_reply(*runner, prompt, kGreedy, 40);
+    Stream stream{.prompt = prompt, .depth = 3, .uses_mtp = true};
+    for (int step = 0; step < 7; ++step) {
+      step_together(*runner, {&stream});
+      Tokens past = prompt;
+      past.insert(past.end(), stream.reply.begin(), stream.reply.end() - 1);
+      Stream fresh{.prompt = past, .slot = 1, .depth = 3, .uses_mtp = true};
+      step_together(*runner, {&fresh});
+      ASSERT_FALSE(HasFatalFailure());
+      EXPECT_EQ(fresh.reply.back(), stream.reply.back());
+      EXPECT_EQ(fresh.drafts, stream.drafts) << "step " << step << " right " << right;
+      ASSERT_EQ(stream.drafts.size(), 3U);
+      const size_t at = stream.reply.size();
+      for (size_t i = 0; i < static_cast<size_t>(right); ++i) stream.drafts[i] = plain[at + i];
+    }
+    EXPECT_GE(stream.accepted, right * 6);
+  }
+}
+
+TEST(Runner, TogetherIsAlone) {
+  const auto runner = make_runner({.slots = 4, .page_rows = 8});
+  std::vector<Stream> streams;
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back({.prompt = make_prompt(5 + 4 * i, static_cast<uint64_t>(20 + i)),
+                       .sampling = i % 2 == 0 ? kGreedy : kSampled,
+                       .slot = i,
+                       .depth = i == 3 ? 0 : i + 1,
+                       .uses_mtp = i != 3});
+  }
+  std::vector<Trace> alone;
+  for (const Stream& stream : streams) alone.push_back(drafted_run(*runner, stream, 16));
+  std::vector<Stream*> all;
+  for (Stream& stream : streams) all.push_back(&stream);
+  std::vector<Trace> together(4);
+  for (int step = 0; step < 16; ++step) {
+    step_together(*runner, all);
+    ASSERT_FALSE(HasFatalFailure());
+    for (size_t i = 0; i < all.size(); ++i) together[i].drafts.push_back(all[i]->drafts);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_TRUE(std::equal(alone[i].reply.begin(), alone[i].reply.end(), all[i]->reply.begin()));
+    EXPECT_TRUE(
+        std::equal(alone[i].drafts.begin(), alone[i].drafts.end(), together[i].drafts.begin()))
+        << i;
+    EXPECT_EQ(together[i].drafts[0].size(), static_cast<size_t>(all[i]->depth));
+  }
+}
+
+TEST(Runner, GoesBackInsideTheLastWindow) {
+  const auto runner = make_runner();
+  const Tokens prompt = make_prompt(11, 9);
+  const Tokens plain = plain_reply(*runner, prompt, kGreedy, 40);
+  for (const bool uses_mtp : {false, true}) {
+    for (int back = 1; back <= 4; ++back) {
+      Stream stream{.prompt = prompt, .depth = uses_mtp ? 2 : 0, .uses_mtp = uses_mtp};
+      step_together(*runner, {&stream});
+      stream.drafts.assign(plain.begin() + 1, plain.begin() + 5);
+      step_together(*runner, {&stream});
+      ASSERT_EQ(stream.accepted, 4);
+      stream.go_back(back);
+      while (stream.reply.size() < 20) step_together(*runner, {&stream});
+      EXPECT_TRUE(std::equal(stream.reply.begin(), stream.reply.end(), plain.begin())) << back;
+    }
+  }
+}
+
+TEST(Runner, AUsedSlotStartsAfresh) {
+  const auto runner = make_runner();
+  const Stream first{.prompt = make_prompt(40, 1), .depth = 3, .uses_mtp = true};
+  const Stream second{.prompt = make_prompt(17, 2), .depth = 3, .uses_mtp = true};
+  const Trace expected = drafted_run(*make_runner(), second, 10);
+  drafted_run(*runner, first, 30);
+  const Trace run = drafted_run(*runner, second, 10);
+  EXPECT_EQ(run.reply, expected.reply);
+  EXPECT_EQ(run.drafts, expected.drafts);
+}
+
+TEST(Runner, PageSizeAndSlotChangeNothing) {
+  const Stream stream{.prompt = make_prompt(30, 4), .depth = 3, .uses_mtp = true};
+  const Trace expected = drafted_run(*make_runner(), stream, 12);
+  for (const int page_rows : {4, 12, 256}) {
+    Stream elsewhere = stream;
+    elsewhere.slot = 2;
+    const auto runner = make_runner({.slots = 3, .page_rows = page_rows});
+    const Trace run = drafted_run(*runner, elsewhere, 12);
+    EXPECT_EQ(run.reply, expected.reply);
+    EXPECT_EQ(run.drafts, expected.drafts);
+  }
+}
+
+TEST(Runner, DraftedIsPlainWithBf16Keys) {
+  const auto runner = make_runner({.slots = 1, .page_rows = 16, .kv_dtype = DType::kBf16});
+  const Tokens prompt = make_prompt(30, 4);
+  const Stream stream{.prompt = prompt, .depth = 3, .uses_mtp = true};
+  EXPECT_EQ(drafted_run(*runner, stream, 20).reply, plain_reply(*runner, prompt, kGreedy, 20));
+}
+
+TEST(Runner, TheContextCanBeFilledToItsEnd) {
+  const auto runner = make_runner({.slots = 1, .context = 24, .page_rows = 8});
+  Stream stream{.prompt = make_prompt(20, 10), .depth = 3, .uses_mtp = true};
+  const Tokens plain = plain_reply(*runner, stream.prompt, kGreedy, 4);
+  step_together(*runner, {&stream});
+  EXPECT_EQ(stream.drafts.size(), 3U);  // positions 21 to 23
+  stream.drafts = {plain[1]};
+  step_together(*runner, {&stream});
+  EXPECT_EQ(stream.accepted, 1);
+  EXPECT_EQ(stream.drafts.size(), 1U);  // position 23
+  stream.drafts.clear();
+  step_together(*runner, {&stream});
+  EXPECT_TRUE(stream.drafts.empty());
+  EXPECT_EQ(stream.reply, plain);
+  scheduler::StepPlan plan{.segments = {stream.segment()}};
+  ASSERT_TRUE(runner->run(plan).ok());  // the row at 23; its token has no position
+  plan.segments[0].start_position = 24;
+  EXPECT_EQ(runner->run(plan).error().message,
+            "segment 0 has positions 24 to 24; the context is 24");
+}
+
+// Random windows, drafts, cuts and companions against the plain replies.
+TEST(Runner, RandomPlansGiveThePlainReplies) {
+  std::mt19937_64 random(4);
+  const auto roll = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  const auto runner = make_runner();
+  for (int world = 0; world < 6; ++world) {
+    std::vector<Stream> streams;
+    std::vector<Tokens> plain;
+    for (int i = 0; i < 3; ++i) {
+      streams.push_back({.prompt = make_prompt(roll(1, 40), random()),
+                         .sampling = roll(0, 1) == 0 ? kGreedy : kSampled,
+                         .slot = i,
+                         .chunk = roll(1, 20),
+                         .depth = roll(0, 3),
+                         .uses_mtp = true});
+      plain.push_back(plain_reply(*runner, streams.back().prompt, streams.back().sampling, 70));
+    }
+    for (int step = 0; step < 60; ++step) {
+      const bool prompts = roll(0, 1) == 0;
+      std::vector<Stream*> chosen;
+      for (size_t i = 0; i < streams.size(); ++i) {
+        Stream& stream = streams[i];
+        if (stream.in_prompt() != prompts || stream.reply.size() > 50 || roll(0, 3) == 0) continue;
+        if (!prompts && roll(0, 1) == 0) {
+          const size_t at = stream.reply.size();
+          const int right = roll(0, 3);
+          stream.drafts.assign(plain[i].begin() + static_cast<ptrdiff_t>(at),
+                               plain[i].begin() + static_cast<ptrdiff_t>(at) + right);
+          if (roll(0, 1) == 0) stream.drafts.push_back(roll(0, 511));
+        }
+        chosen.push_back(&stream);
+      }
+      if (chosen.empty()) continue;
+      std::vector<size_t> before;
+      for (const Stream* stream : chosen) before.push_back(stream->reply.size());
+      step_together(*runner, chosen);
+      ASSERT_FALSE(HasFatalFailure());
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        const int gained = static_cast<int>(chosen[i]->reply.size() - before[i]);
+        if (!prompts && gained > 1 && roll(0, 2) == 0) chosen[i]->go_back(roll(1, gained - 1));
+      }
+    }
+    for (size_t i = 0; i < streams.size(); ++i) {
+      const Tokens& reply = streams[i].reply;
+      EXPECT_TRUE(std::equal(reply.begin(), reply.end(), plain[i].begin())) << world << " " << i;
+    }
+  }
+}
+
+TEST(RunnerMemory, IsWhatTheShapeNeeds) {
+  const model::ModelShape& shape = tiny_model().shape();
+  const RunnerOptions options{.slots = 3, .context = 100, .max_rows = 64, .page_rows = 32};
+  const RunnerMemory memory = runner_memory(shape, options);
+  const model::StateLayout layout = model::make_state_layout(shape, DType::kF32, 32);
+  EXPECT_EQ(memory.pages_bytes, 3 * 4 * layout.page_bytes);  // 116 rows
+  EXPECT_EQ(memory.states_bytes, 3 * (layout.pieces_bytes + 116 * 4 + 4 * 4));
+  EXPECT_EQ(memory.step_bytes, model::Activations(shape, 64).bytes() + 16 * 512 * 4);
+}
+
+}  // namespace
+}  // namespace flashlane::runner
