@@ -116,7 +116,8 @@ class JsonFields {
     if (!value && fallback) return *fallback;
     int64_t out = 0;
     if (!value || !integer_in(*value, low, high, &out)) {
-      fail(key, fmt::format("must be an integer from {} to {}", low, high));
+      fail(key, low == high ? fmt::format("must be {}", low)
+                            : fmt::format("must be an integer from {} to {}", low, high));
       return low;
     }
     return out;

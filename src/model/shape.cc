@@ -218,9 +218,11 @@ void read_ple(JsonFields& text, ModelShape& shape) {
   shape.ngram_shards = text.size("split_ngram_parts", 1, kMaxWidth, 512);
   shape.seed = static_cast<uint64_t>(text.integer("seed", 0, INT64_MAX, 1234));
   if (shape.ple_width % shape.ngram_heads() != 0) {
+    const bool given = text.has("ple_embed_dim");
     text.fail("ple_embed_dim",
-              fmt::format("= {} must be a multiple of (ngram_size - 1) * heads_per_ngram = {}",
-                          shape.ple_width, shape.ngram_heads()));
+              fmt::format("{}must be a multiple of (ngram_size - 1) * heads_per_ngram = {}",
+                          given ? "" : fmt::format("hidden_size = {} ", shape.ple_width),
+                          shape.ngram_heads()));
   }
   if (shape.eos_token < 0) text.fail("eos_token_id", "must be set: it resets the n-grams");
 }
