@@ -50,7 +50,10 @@ void sincos_f64(double angle, double* sine, double* cosine);
 // ln(1 + e^x), the identity above 20.
 inline float softplus_f32(float x) {
   if (x > 20.0F) return x;
-  return static_cast<float>(log_f64(1.0 + exp_f64(static_cast<double>(x))));
+  // The quotient takes out the rounding of 1 + t, which would swallow a small t.
+  const double t = exp_f64(static_cast<double>(x));
+  const double sum = 1.0 + t;
+  return static_cast<float>(sum == 1.0 ? t : log_f64(sum) * (t / (sum - 1.0)));
 }
 
 }  // namespace flashlane::kernels
