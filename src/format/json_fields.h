@@ -92,7 +92,7 @@ class JsonFields {
     }
     valid_ = true;
     std::vector<std::string_view> keys;
-    for (const auto& field : object_) keys.push_back(field.key);
+    for (const auto& field : fields()) keys.push_back(field.key);
     std::sort(keys.begin(), keys.end());
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
     if (twice != keys.end()) record(name(*twice), "is given twice");
@@ -227,7 +227,13 @@ class JsonFields {
            code);
   }
 
-  const simdjson::dom::object& fields() const { return object_; }
+  // All entries, null ones too; none when this is no object.
+  std::vector<simdjson::dom::key_value_pair> fields() const {
+    std::vector<simdjson::dom::key_value_pair> out;
+    if (!valid_) return out;
+    for (const auto& field : object_) out.push_back(field);
+    return out;
+  }
 
  private:
   static bool integer_in(simdjson::dom::element value, int64_t low, int64_t high, int64_t* out) {

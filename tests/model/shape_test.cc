@@ -472,6 +472,8 @@ TEST(Shape, RefusesAtTheTop) {
        "config.json: text_config.quantization_config.quant_method is \"fp8\": " + other},
       {nested(true_keys(), {{"quantization", R"({"bits":4,"group_size":16,"mode":"nvfp4"})"}}),
        "config.json: quantization.mode is \"nvfp4\": must be affine"},
+      {nested(true_keys(), {{"quantization", "4"}}),
+       "config.json: quantization is 4: must be an object"},
       {nested(true_keys(), {{"quantization", R"({"bits":7,"group_size":64})"}}),
        "config.json: quantization.bits is 7: must be 2, 3, 4, 5, 6 or 8"},
       {nested(true_keys(), {{"quantization", R"({"bits":4,"group_size":48})"}}),
