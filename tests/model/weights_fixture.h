@@ -25,6 +25,7 @@ class EditableSource final : public format::TensorSource {
     TensorView view;
   };
 
+  EditableSource() = default;
   // A copy of every tensor of `source`.
   explicit EditableSource(const format::TensorSource& source) {
     for (const std::string& name : source.names()) {

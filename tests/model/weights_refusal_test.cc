@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/weights.h"
+#include "model/weights_names.h"
 #include "tests/model/weights_fixture.h"
 
 namespace flashlane::model {
@@ -113,6 +114,24 @@ TEST(WeightsRefusal, QuantisedModulesAreChecked) {
             std::string::npos);
   source->at("lm_head.biases").view.dtype = DType::kF16;
   EXPECT_NE(error_of(tiny_shape(), source).find("tensor lm_head.biases is F16"), std::string::npos);
+}
+
+// 79 scales for 2560 columns: a group of 32, if the remainder were dropped.
+TEST(WeightsRefusal, ScalesMustDivideTheColumns) {
+  const auto error_with = [](int64_t scales) {
+    EditableSource source;
+    source.put("m.weight", DType::kU32, {1, 320}, std::vector<std::byte>(320 * 4));
+    for (const char* name : {"m.scales", "m.biases"}) {
+      source.put(name, DType::kBf16, {1, scales},
+                 std::vector<std::byte>(static_cast<size_t>(scales) * 2));
+    }
+    Weights owner;
+    const auto matrix = TensorReader(source, owner).matrix("m", 1, 2560);
+    return matrix.ok() ? "" : matrix.error().message;
+  };
+  EXPECT_EQ(error_with(80), "");
+  EXPECT_NE(error_with(79).find("tensor m.scales has shape [1, 79], expected one scale per 32"),
+            std::string::npos);
 }
 
 TEST(WeightsRefusal, OtherEnginesFormatsAreRefusedByName) {
