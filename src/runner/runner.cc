@@ -320,6 +320,10 @@ void Runner::State::run_mtp() {
 void Runner::State::draft(const StepPlan& plan, StepResult& result) {
   if (batch.empty()) return;
   run_mtp();
+  for (const Chain& chain : chains) {
+    const int depth = plan.segments[chain.segment].draft_depth;
+    result.segments[chain.segment].drafts.reserve(static_cast<size_t>(depth));
+  }
   int made = 0;
   for (keep_chains(plan, made); !chains.empty(); run_mtp()) {
     sample_rows.clear();
