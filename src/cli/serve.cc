@@ -1,0 +1,189 @@
+// `flashlane serve`: loads the model, starts engine and server, waits for a signal, stops cleanly.
+// Everything that can be refused is refused before the model loads.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/serving.h"
+#include "cli/signals.h"
+#include "server/server.h"
+#include "text/chat_template.h"
+
+namespace flashlane::cli {
+
+namespace {
+
+constexpr int64_t kMostPort = 65535;
+constexpr int64_t kMostPositions = int64_t{1} << 30;
+constexpr double kMostGib = 1 << 20;
+
+struct ServeOptions {
+  ModelOptions model;
+  ServingOptions sizes;
+  std::optional<std::string> host;
+  std::optional<int64_t> port;
+  std::optional<uint64_t> seed_salt;
+  bool no_drafts = false;
+  bool no_lone = false;
+  // Options of what is not built yet: declared so that they are refused by name.
+  std::optional<std::string> parallel;
+  std::optional<std::string> session_contexts;
+  std::optional<int64_t> session_grow;
+  std::optional<int64_t> kv_page_rows;
+  std::optional<int64_t> state_pages;
+  std::optional<double> prompt_cache_gib;
+  std::optional<double> decode_share;
+};
+
+Error not_built(const std::string& option, const std::string& only) {
+  return error(ErrorCode::kUnsupported, "--{} is not built yet; {}", option, only);
+}
+
+// One sequence runs at a time, its pages are its own, and there is no prompt cache.
+Status check_built(const ServeOptions& options) {
+  if (options.parallel.value_or("1") != "1") {
+    return not_built("parallel " + *options.parallel, "only 1 is: requests queue in order");
+  }
+  if (options.session_contexts.has_value()) {
+    return not_built("session-contexts", "--context sizes the one sequence");
+  }
+  if (options.session_grow.has_value()) return not_built("session-grow", "nothing grows");
+  if (options.kv_page_rows.has_value()) return not_built("kv-page-rows", "there is no page pool");
+  if (options.state_pages.has_value()) return not_built("state-pages", "there is no page pool");
+  if (options.prompt_cache_gib.value_or(0) != 0) {
+    return not_built("prompt-cache-gib", "only 0 is: nothing is kept between requests");
+  }
+  if (options.decode_share.has_value()) {
+    return not_built("decode-share", "prompts and replies don't share steps");
+  }
+  return {};
+}
+
+struct Serving {
+  ModelTexts texts;
+  std::unique_ptr<text::ChatTemplate> chat_template;
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<engine::Engine> engine;
+};
+
+Result<Serving> load_serving(const ServeOptions& options, const ModelOutline& outline,
+                             const ServingSizes& sizes) {
+  Serving serving;
+  ASSIGN_OR_RETURN(serving.texts, read_texts(outline.location));
+  if (serving.texts.chat_template.has_value()) {
+    ASSIGN_OR_RETURN(serving.chat_template,
+                     text::ChatTemplate::parse(*serving.texts.chat_template));
+  }
+  ASSIGN_OR_RETURN(serving.model, load_model(outline, options.model, sizes.runner));
+  auto bytes = serving.texts.tokenizer == nullptr ? nullptr : reply_bytes(*serving.texts.tokenizer);
+  ASSIGN_OR_RETURN(serving.engine, make_engine(*serving.model, sizes, std::move(bytes)));
+  return serving;
+}
+
+server::Services services_of(const Serving& serving, const ServeOptions& options,
+                             const ModelOutline& outline, const runner::RunnerOptions& runner) {
+  server::Services services;
+  services.engine = serving.engine.get();
+  services.tokenizer = serving.texts.tokenizer.get();
+  services.chat_template = serving.chat_template.get();
+  services.generation = serving.texts.generation;
+  services.generation.eos_ids = end_ids(serving.texts, outline.shape);
+  services.model.name = outline.location.name;
+  if (options.model.model_name() == "nano") services.model.aliases.push_back("nano");
+  services.model.context = runner.context;
+  services.model.vocabulary = outline.shape.vocabulary;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  services.model.created = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  services.seed_salt = options.seed_salt.value_or(0);
+  return services;
+}
+
+void print_start(const ModelOutline& outline, const runner::RunnerOptions& runner,
+                 const OptionTable& table) {
+  const kernels::BackendInfo& backend = outline.backend;
+  fmt::print(stderr, "{} on {} ({}, {} activations, {} threads), {} sequence, drafts {}\n",
+             outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
+             runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
+  for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
+  fmt::print(stderr, "{}", memory_table(plan_memory(outline, runner), runner));
+}
+
+Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
+  RETURN_IF_ERROR(check_built(options));
+  install_signals(static_cast<int>(Exit::kOk));
+  ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
+  ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
+  if (options.no_drafts) sizes.runner.max_draft = 0;
+  print_start(outline, sizes.runner, table);
+  ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, sizes));
+  server::ServerOptions http;
+  http.host = options.host.value_or(http.host);
+  http.port = static_cast<int>(options.port.value_or(http.port));
+  auto started = server::Server::start(http, services_of(serving, options, outline, sizes.runner));
+  if (!started.ok()) {
+    // A port that is taken is no fault of the command line.
+    print_error(started.error().message);
+    return Exit::kFailed;
+  }
+  hold_signals();
+  const bool bare_ipv6 = http.host.find(':') != std::string::npos && !http.host.starts_with('[');
+  const std::string host = bare_ipv6 ? "[" + http.host + "]" : http.host;
+  fmt::print("listening on http://{}:{}\n", host, (*started)->port());
+  std::fflush(stdout);
+  wait_for_stop();
+  (*started)->stop();
+  (*started)->wait();
+  serving.engine->stop();
+  return Exit::kOk;
+}
+
+void add_later_options(OptionTable& table, ServeOptions& options) {
+  constexpr Reach kBoth = Reach::kEverywhere;
+  const std::string later = "not built yet: ";
+  table.text("parallel", options.parallel, {}, later + "streams at once; only 1 is accepted");
+  table.text("session-contexts", options.session_contexts, {}, later + "sized sessions", kBoth,
+             {"FLASHNEXT_SLOT_CONTEXTS"});
+  table.integer("session-grow", options.session_grow, 0, kMostPositions, later + "growth step",
+                kBoth, {"FLASHNEXT_SLOT_GROW"});
+  table.integer("kv-page-rows", options.kv_page_rows, 0, kMostPositions, later + "rows of a page",
+                kBoth, {"TF_FLASHNEXT_KV_PAGES"});
+  table.integer("state-pages", options.state_pages, 0, 1, later + "states on pages", kBoth,
+                {"TF_FLASHNEXT_STATE_PAGES"});
+  table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
+               later + "kept prompts; only 0 is accepted");
+  table.number("decode-share", options.decode_share, 0, 1, later + "share of decode steps");
+}
+
+}  // namespace
+
+Command serve_command(CLI::App& root) {
+  Command command = make_command(
+      root, "serve", "Serve a model over HTTP (OpenAI's chat completions and completions).",
+      "  flashlane serve\n"
+      "  flashlane serve DIR --host 0.0.0.0 --port 8000 --context 16384\n"
+      "  FLASHLANE_THREADS=2 flashlane serve --config serve.toml --port 0\n"
+      "\nOptions and memory plan go to stderr; when ready, one line `listening on\n"
+      "http://HOST:PORT` goes to stdout. SIGTERM or SIGINT stops it: exit code 0. A port in use\n"
+      "is exit code 1.\n");
+  auto options = std::make_shared<ServeOptions>();
+  OptionTable& table = *command.table;
+  add_model_options(table, options->model);
+  table.positional("model", "MODEL");
+  table.text("host", options->host, {}, "address to listen on; default 127.0.0.1");
+  table.integer("port", options->port, 0, kMostPort, "port; default 8080; 0 = any free one");
+  add_serving_sizes(table, options->sizes);
+  table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
+  table.flag("no-lone", options->no_lone,
+             "decode in shared steps only; nothing else exists yet, so it changes nothing",
+             Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});
+  table.unsigned_integer("seed-salt", options->seed_salt,
+                         "mixed into the seeds of requests that bring none; default 0");
+  add_later_options(table, *options);
+  command.run = [options, &table] { return run_serve(*options, table); };
+  return command;
+}
+
+}  // namespace flashlane::cli

@@ -1,0 +1,101 @@
+// Texts are read before weights, so that a broken tokenizer or template is refused at once.
+#include "cli/serving.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/checkpoint.h"
+
+namespace flashlane::cli {
+
+namespace {
+
+constexpr int64_t kDefaultPrefillChunk = 512;
+constexpr int64_t kMostPositions = int64_t{1} << 30;
+constexpr int64_t kMostChunk = 1 << 16;
+
+}  // namespace
+
+void add_serving_sizes(OptionTable& table, ServingOptions& options) {
+  table.integer("context", options.context, 1, kMostPositions,
+                "most positions of a sequence, prompt and reply; default: the model's own");
+  table.integer("prefill-chunk", options.prefill_chunk, 1, kMostChunk,
+                "prompt rows of a step; default 512; changes no bit of a reply");
+}
+
+Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline) {
+  const int64_t context = options.context.value_or(outline.shape.max_position);
+  if (context > outline.shape.max_position) {
+    return invalid("--context {} is beyond the model's {} positions", context,
+                   outline.shape.max_position);
+  }
+  const int64_t chunk =
+      std::min(options.prefill_chunk.value_or(std::min(kDefaultPrefillChunk, context)), context);
+  ServingSizes sizes;
+  sizes.prefill_chunk = static_cast<int>(chunk);
+  runner::RunnerOptions& runner = sizes.runner;
+  runner.slots = 1;
+  runner.context = static_cast<int>(context);
+  // A decode window must fit as well.
+  runner.max_rows = std::max(static_cast<int>(chunk), kernels::kMaxWindow);
+  runner.page_rows = page_rows_for(outline.shape);
+  runner.max_draft = outline.shape.mtp_layers > 0 ? kMaxDraft : 0;
+  runner.kv_dtype = outline.kv_dtype;
+  return sizes;
+}
+
+Result<std::unique_ptr<text::Tokenizer>> read_tokenizer(const model::ModelLocation& location) {
+  if (location.directory.empty()) {
+    return invalid("{} has no tokenizer: synthetic models take ids only", location.name);
+  }
+  ASSIGN_OR_RETURN(const format::CheckpointTexts files,
+                   format::read_checkpoint_texts(location.directory));
+  if (!files.tokenizer_json.has_value()) {
+    return invalid("{} has no tokenizer.json", location.directory);
+  }
+  return text::Tokenizer::parse(*files.tokenizer_json);
+}
+
+Result<ModelTexts> read_texts(const model::ModelLocation& location) {
+  ModelTexts texts;
+  if (location.directory.empty()) return texts;
+  ASSIGN_OR_RETURN(format::CheckpointTexts files,
+                   format::read_checkpoint_texts(location.directory));
+  if (files.tokenizer_json.has_value()) {
+    ASSIGN_OR_RETURN(texts.tokenizer, text::Tokenizer::parse(*files.tokenizer_json));
+  }
+  texts.chat_template = std::move(files.chat_template);
+  if (files.generation_config_json.has_value()) {
+    ASSIGN_OR_RETURN(texts.generation,
+                     text::parse_generation_config(*files.generation_config_json));
+  }
+  return texts;
+}
+
+std::vector<int32_t> end_ids(const ModelTexts& texts, const model::ModelShape& shape) {
+  if (!texts.generation.eos_ids.empty()) return texts.generation.eos_ids;
+  if (shape.eos_token >= 0) return {shape.eos_token};
+  return {};
+}
+
+std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> bytes(static_cast<size_t>(tokenizer.vocabulary()));
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    if (!tokenizer.is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+  }
+  return std::make_shared<const scheduler::TokenBytes>(bytes);
+}
+
+Result<std::unique_ptr<engine::Engine>> make_engine(
+    model::Model& model, const ServingSizes& sizes,
+    std::shared_ptr<const scheduler::TokenBytes> token_bytes) {
+  ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
+  engine::EngineOptions engine;
+  engine.scheduler.context = sizes.runner.context;
+  engine.scheduler.prefill_chunk = sizes.prefill_chunk;
+  engine.scheduler.max_draft = model.weights().has_mtp ? sizes.runner.max_draft : 0;
+  engine.scheduler.token_bytes = std::move(token_bytes);
+  return std::make_unique<engine::Engine>(std::move(runner), std::move(engine));
+}
+
+}  // namespace flashlane::cli

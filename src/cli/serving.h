@@ -1,0 +1,56 @@
+// What `generate` and `serve` share: the sizes of an engine, the checkpoint's texts, the engine.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/loading.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "text/generation_config.h"
+#include "text/tokenizer.h"
+
+namespace flashlane::cli {
+
+// Drafts a window may hold, for a model with an MTP head.
+inline constexpr int kMaxDraft = 3;
+
+struct ServingOptions {
+  std::optional<int64_t> context;
+  std::optional<int64_t> prefill_chunk;
+};
+void add_serving_sizes(OptionTable& table, ServingOptions& options);
+
+struct ServingSizes {
+  runner::RunnerOptions runner;
+  int prefill_chunk = 0;
+};
+// Refuses a context beyond the model's.
+Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline);
+
+// The tokenizer of a checkpoint or a line that says what is missing.
+Result<std::unique_ptr<text::Tokenizer>> read_tokenizer(const model::ModelLocation& location);
+
+// What a checkpoint says besides its weights. A synthetic model has none of it.
+struct ModelTexts {
+  std::unique_ptr<text::Tokenizer> tokenizer;  // null: ids only
+  std::optional<std::string> chat_template;
+  text::GenerationConfig generation;
+};
+Result<ModelTexts> read_texts(const model::ModelLocation& location);
+
+// The tokens that end a reply: generation_config.json's, else the configuration's.
+std::vector<int32_t> end_ids(const ModelTexts& texts, const model::ModelShape& shape);
+
+// The bytes that each token adds to a reply's text, for stop strings; special tokens add none.
+std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& tokenizer);
+
+// Makes runner and engine over a loaded model, which must outlive them.
+Result<std::unique_ptr<engine::Engine>> make_engine(
+    model::Model& model, const ServingSizes& sizes,
+    std::shared_ptr<const scheduler::TokenBytes> token_bytes);
+
+}  // namespace flashlane::cli

@@ -1,0 +1,51 @@
+// `flashlane --version`: what this binary is and what it finds on this machine.
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/json_line.h"
+#include "model/load.h"
+
+namespace flashlane::cli {
+
+namespace {
+
+std::vector<std::string> isa_levels() {
+  std::vector<std::string> levels;
+  std::string level;
+  for (const char c : kernels::available_isa_levels() + " ") {
+    if (c != ' ' && c != ',') {
+      level.push_back(c);
+    } else if (!level.empty()) {
+      levels.push_back(std::move(level));
+      level.clear();
+    }
+  }
+  return levels;
+}
+
+}  // namespace
+
+Result<Exit> print_version(bool json_wanted) {
+  model::BackendOptions options;
+  options.threads = 1;
+  ASSIGN_OR_RETURN(const auto ops, model::make_ops(options));
+  if (!json_wanted) {
+    fmt::print("flashlane {} ({}), {} activations, {}\n", FLASHLANE_VERSION, FLASHLANE_BUILD,
+               ops->info().activations, ops->info().isa);
+    return Exit::kOk;
+  }
+  JsonLine json;
+  json.begin_object();
+  json.key("version").text(FLASHLANE_VERSION).key("build").text(FLASHLANE_BUILD);
+  json.key("activations").text(ops->info().activations).key("isa").text(ops->info().isa);
+  json.key("isa_available").begin_array();
+  for (const std::string& level : isa_levels()) json.text(level);
+  json.end_array().key("cuda").null().end_object();
+  fmt::print("{}\n", json.str());
+  return Exit::kOk;
+}
+
+}  // namespace flashlane::cli
