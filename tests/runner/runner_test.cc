@@ -141,14 +141,15 @@ TEST_P(RunnerTest, AnyChunksGiveTheSameReplyAndDrafts) {
 TEST_P(ReferenceRunnerTest, TheHeadIsWhereAFreshPromptWouldPutIt) {
   const auto runner = make_runner();
   for (const int right : {0, 1, 2}) {
+    const Sampling sampling = right == 1 ? kSampled : kGreedy;
     const Tokens prompt = make_prompt(18, 8);
-    const Tokens plain = plain_reply(*runner, prompt, kGreedy, 24);
-    Stream stream{.prompt = prompt, .depth = 3, .uses_mtp = true};
+    const Tokens plain = plain_reply(*runner, prompt, sampling, 24);
+    Stream stream{.prompt = prompt, .sampling = sampling, .depth = 3, .uses_mtp = true};
     for (int step = 0; step < 5; ++step) {
       step_together(*runner, {&stream});
       Tokens past = prompt;
       past.insert(past.end(), stream.reply.begin(), stream.reply.end() - 1);
-      Stream fresh{.prompt = past, .slot = 1, .depth = 3, .uses_mtp = true};
+      Stream fresh{.prompt = past, .sampling = sampling, .slot = 1, .depth = 3, .uses_mtp = true};
       step_together(*runner, {&fresh});
       ASSERT_FALSE(HasFatalFailure());
       EXPECT_EQ(fresh.reply.back(), stream.reply.back());
@@ -159,6 +160,18 @@ TEST_P(ReferenceRunnerTest, TheHeadIsWhereAFreshPromptWouldPutIt) {
     }
     EXPECT_GE(stream.accepted, right * 4);
   }
+}
+
+// So hot that the noise alone decides: head and target then draw the same token, if and only if a
+// draft is drawn with the noise of its own position (E6).
+TEST_P(RunnerTest, DraftsAreDrawnWithTheTargetsOwnNoise) {
+  const auto runner = make_runner();
+  const Sampling noise = {.temperature = 1e6F, .seed = 21};
+  Stream stream{.prompt = make_prompt(6, 12), .sampling = noise, .depth = 3, .uses_mtp = true};
+  for (int step = 0; step < 5; ++step) step_together(*runner, {&stream});
+  EXPECT_EQ(stream.accepted, 4 * 3);
+  const Tokens plain = plain_reply(*runner, stream.prompt, noise, 17);
+  EXPECT_EQ(stream.reply, plain);
 }
 
 TEST_P(RunnerTest, TogetherIsAlone) {
