@@ -1,0 +1,187 @@
+"""What the caller gets wrong is one line on stderr that names the thing, the value and the limit,
+and exit code 2."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+
+import support
+from support import MICRO
+
+IDS = b"[1,2,3]"
+
+
+class BadInput(support.CommandTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def copy_of_micro(self):
+        model = self.folder / "model"
+        model.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            shutil.copyfile(MICRO / name, model / name)
+        return model
+
+    def test_command_line(self):
+        self.refuse(2, ["command"])
+        self.refuse(2, ["--nonsense"], "score", "--nonsense")
+        self.refuse(2, ["frobnicate"], "frobnicate")
+        self.refuse(2, ["--threads", "'two'"], "info", "--threads", "two")
+        self.refuse(2, ["--threads", "257", "0 to 256"], "info", "--threads", "257")
+        self.refuse(2, ["--threads", "'+1'"], "info", "--threads", "+1")
+        self.refuse(2, ["--top-p", "1.5", "0 to 1"], "generate", "--prompt", "a", "--top-p", "1.5")
+        self.refuse(2, ["--temperature", "'1e-1'"],
+                    "generate", "--prompt", "a", "--temperature", "1e-1")
+        self.refuse(2, ["--backend", "'gpu'", "reference"], "info", "--backend", "gpu")
+        self.refuse(2, ["cuda"], "info", "--backend", "cuda")
+        self.refuse(2, ["--kv-dtype", "'int4'"], "info", "--kv-dtype", "int4")
+        self.refuse(2, ["--context", "40000", "32768"], "info", "--context", "40000")
+        self.refuse(2, ["'a'", "'b'"], "serve", "a", "--model", "b")
+
+    def test_levels_that_the_processor_lacks_are_refused(self):
+        have = self.succeed_json("--version", "--json")["isa_available"]
+        for level in ("avx2", "avx512", "avx512_bf16", "amx"):
+            if level in have:
+                self.succeed("info", "--backend", "cpu", "--isa", level)
+            else:
+                self.refuse(2, [level, *have], "info", "--backend", "cpu", "--isa", level)
+
+    def test_ids(self):
+        score = ("score", "--model", MICRO, "--ids", "-", "--json")
+        self.refuse(2, ["--ids"], "score", "--model", MICRO)
+        self.refuse(2, ["index 1 holds 320", "0 to 319"], *score, stdin=b"[1,320,2]")
+        self.refuse(2, ["index 0 holds -1"], *score, stdin=b"[-1]")
+        self.refuse(2, ["index 1 holds 1E20", "319"], *score, stdin=b"[1,99999999999999999999]")
+        self.refuse(2, ["index 2 holds 3.5E0", "whole number"], *score, stdin=b"[1,2,3.5]")
+        self.refuse(2, ['index 0 holds "one"'], *score, stdin=b'["one"]')
+        self.refuse(2, ["array"], *score, stdin=b'{"ids":[1]}')
+        self.refuse(2, ["JSON"], *score, stdin=b"[1,2")
+        self.refuse(2, ["JSON"], *score, stdin=b"")
+        self.refuse(2, ["no token ids"], *score, stdin=b"[]")
+        self.refuse(2, ["absent.json"], "score", "--model", MICRO, "--ids", "absent.json")
+        limit = json.loads((MICRO / "config.json").read_text())
+        limit = limit.get("text_config", limit)["max_position_embeddings"]
+        long = json.dumps([1] * (limit + 1)).encode()
+        self.refuse(2, [str(limit + 1), str(limit)], *score, stdin=long)
+        self.refuse(2, [str(limit)], "generate", "--model", MICRO, "--prompt-ids", "-",
+                    stdin=json.dumps([1] * limit).encode())
+        self.refuse(2, ["--max-tokens", str(limit)], "generate", "--model", MICRO, "--prompt-ids",
+                    "-", "--max-tokens", limit, stdin=IDS)
+
+    def test_options_that_contradict(self):
+        self.refuse(2, ["--rows"], "score", "--model", MICRO, "--ids", "-", "--rows", 2, stdin=IDS)
+        self.refuse(2, ["--mtp"], "score", "--model", MICRO, "--ids", "-", "--mtp-depth", 2,
+                    stdin=IDS)
+        self.refuse(2, ["--rows", "16"], "score", "--model", MICRO, "--ids", "-", "--role", "decode",
+                    "--rows", 17, stdin=IDS)
+        self.refuse(2, ["--positions", "2"], "score", "--model", MICRO, "--ids", "-",
+                    "--positions", "0,3", stdin=IDS)
+        self.refuse(2, ["--prompt"], "generate")
+        self.refuse(2, ["2 are given"], "generate", "--prompt", "a", "--chat", "b")
+        self.refuse(2, ["--chat"], "generate", "--prompt", "a", "--no-thinking")
+        self.refuse(2, ["--decode"], "tokenize", "--ids", "-", stdin=IDS)
+
+    def test_text(self):
+        self.refuse(2, ["byte 3"], "tokenize", "--json", stdin=b"abc\xffdef")
+        self.refuse(2, ["byte 0"], "tokenize", "--json", stdin=b"\xed\xa0\x80")
+        self.refuse(2, ["8192"], "tokenize", "--decode", "--ids", "-", stdin=b"[8192]")
+        self.refuse(2, ["JSON"], "template", "--input", "-", stdin=b"{")
+        self.refuse(2, ["object"], "template", "--input", "-", stdin=b"[]")
+        self.refuse(2, ["tokenizer"], "tokenize", "--model", "synth:tiny", stdin=b"a")
+        self.refuse(2, ["tokenizer"], "generate", "--model", "synth:tiny", "--prompt", "a")
+        self.refuse(2, ["empty"], "generate", "--prompt", "")
+
+    def test_models(self):
+        self.refuse(2, ["no-such-model"], "info", "--model", "no-such-model")
+        self.refuse(2, ["nothing-like-it"], "info", "--model", "synth:nothing-like-it")
+        self.refuse(2, ["config.json"], "info", "--model", self.folder)
+        score = ("score", "--ids", "-", "--model")
+        model = self.copy_of_micro()
+        weights = model / "model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:-1])
+        self.refuse(2, ["model.safetensors"], *score, model, stdin=IDS)
+        weights.write_bytes(whole[:4])
+        self.refuse(2, ["model.safetensors"], *score, model, stdin=IDS)
+        weights.write_bytes((1 << 60).to_bytes(8, "little") + whole[8:])
+        self.refuse(2, ["model.safetensors"], *score, model, stdin=IDS)
+        weights.write_bytes(whole.replace(b"lm_head.weight", b"lm_tail.weight", 1))
+        self.refuse(2, ["lm_head.weight"], *score, model, stdin=IDS)
+        weights.write_bytes(whole)
+        config = json.loads((model / "config.json").read_text())
+        text = config.get("text_config", config)
+        text["num_experts_per_tok"] = text["num_experts"] + 1
+        (model / "config.json").write_text(json.dumps(config))
+        self.refuse(2, ["num_experts_per_tok"], *score, model, stdin=IDS)
+        (model / "config.json").write_text("{")
+        self.refuse(2, ["config.json"], *score, model, stdin=IDS)
+
+    def test_memory_limit_names_both_numbers(self):
+        self.refuse(2, ["--memory-limit-gib 0.001", "1073742"], "score", "--ids", "-",
+                    "--memory-limit-gib", "0.001", stdin=IDS)
+        self.succeed("score", "--model", MICRO, "--ids", "-", "--memory-limit-gib", "1", stdin=IDS)
+
+    def test_environment(self):
+        def refuse(words, **variables):
+            self.refuse(2, words, "info", environment=variables)
+
+        refuse(["FLASHLANE_THRAEDS", "FLASHLANE_THREADS"], FLASHLANE_THRAEDS="1")
+        refuse(["FLASHLANE_THREADS", "'1 '"], FLASHLANE_THREADS="1 ")
+        refuse(["FLASHLANE_THREADS", "'0x2'"], FLASHLANE_THREADS="0x2")
+        refuse(["FLASHLANE_NO_DRAFTS", "'true'", "0 or 1"], FLASHLANE_NO_DRAFTS="true")
+        refuse(["FLASHLANE_PORT", "65536"], FLASHLANE_PORT="65536")
+        refuse(["FLASHLANE_MEMORY_LIMIT_GIB", "'1e3'"], FLASHLANE_MEMORY_LIMIT_GIB="1e3")
+        refuse(["FLASHNEXT_LOAD_LIMIT_GB", "'x'"], FLASHNEXT_LOAD_LIMIT_GB="x")
+        refuse(["absent.toml"], FLASHLANE_CONFIG="absent.toml")
+        self.succeed("info", environment={"FLASHLANE_THREADS": "", "FLASHLANE_NO_DRAFTS": "0"})
+
+    def test_config_file(self):
+        def refuse(words, text):
+            self.refuse(2, ["c.toml", *words], "info", "--config", self.file("c.toml", text))
+
+        refuse(["line 2"], "threads = 1\nthreads =\n")
+        refuse(["thraeds", "threads"], "thraeds = 1\n")
+        refuse(["threads", "whole number"], 'threads = "1"\n')
+        refuse(["threads", "999"], "threads = 999\n")
+        refuse(["[bake]"], "[bake]\nport = 1\n")
+        refuse(["serve.prot", "port"], "[serve]\nprot = 1\n")
+        refuse(["serve.no-drafts", "true or false"], "[serve]\nno-drafts = 1\n")
+
+    def test_precedence_is_flags_then_file_then_environment(self):
+        file = self.file("c.toml", "context = 2048\n[serve]\nport = 1234\n")
+        environment = {"FLASHLANE_CONTEXT": "1024", "FLASHLANE_PREFILL_CHUNK": "64"}
+
+        def plan(*arguments):
+            return self.succeed_json("info", "--json", *arguments, environment=environment)["plan"]
+
+        self.assertEqual(plan()["context"], 1024)
+        self.assertEqual(plan("--config", file)["context"], 2048)
+        self.assertEqual(plan("--config", file, "--context", 4096)["context"], 4096)
+        self.assertEqual(plan("--config", file)["step_rows"], 64)
+
+    def test_what_is_not_built_is_refused_by_name(self):
+        for option, value in [
+            ("--parallel", "2"),
+            ("--parallel", "auto"),
+            ("--session-contexts", "4096x2"),
+            ("--session-grow", "8192"),
+            ("--kv-page-rows", "256"),
+            ("--state-pages", "1"),
+            ("--prompt-cache-gib", "1"),
+            ("--decode-share", "0.5"),
+        ]:
+            self.refuse(2, [option, "not built yet"], "serve", option, value)
+        self.refuse(2, ["parallel", "not built yet"], "serve",
+                    environment={"FLASHLANE_PARALLEL": "8"})
+
+
+if __name__ == "__main__":
+    support.main()

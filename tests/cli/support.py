@@ -1,0 +1,62 @@
+"""Running the binary under test: every test script gets its path as the first argument."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
+MICRO = FIXTURES / "micro_a"
+BINARY = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+
+
+def clean_environment(**variables):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLASHLANE_")}
+    # No test may take a machine's memory.
+    return {**kept, "FLASHLANE_MEMORY_LIMIT_GIB": "4", **variables}
+
+
+def run(*arguments, stdin=b"", environment=None, timeout=600):
+    return subprocess.run(
+        [str(BINARY), *(str(argument) for argument in arguments)],
+        input=stdin,
+        capture_output=True,
+        env=clean_environment(**(environment or {})),
+        timeout=timeout,
+        check=False,
+    )
+
+
+class CommandTest(unittest.TestCase):
+    maxDiff = 2000
+
+    def succeed(self, *arguments, **options):
+        """Standard output of a run that must end well."""
+        done = run(*arguments, **options)
+        self.assertEqual(done.returncode, 0, f"{arguments}: {done.stderr.decode()}")
+        return done.stdout
+
+    def succeed_json(self, *arguments, **options):
+        return json.loads(self.succeed(*arguments, **options))
+
+    def refuse(self, code, words, *arguments, **options):
+        """A run that must end with `code`, one line on stderr that has all `words`, no output."""
+        done = run(*arguments, **options)
+        said = done.stderr.decode()
+        self.assertEqual(done.returncode, code, f"{arguments}: {said}")
+        self.assertEqual(done.stdout, b"", arguments)
+        # A slow machine may say how far loading was.
+        lines = [line for line in said.splitlines() if not line.startswith("loading: ")]
+        self.assertEqual(len(lines), 1, f"{arguments}: {said}")
+        self.assertTrue(lines[0].startswith("flashlane: "), said)
+        for word in words:
+            self.assertIn(word, lines[0], arguments)
+
+
+def main():
+    if BINARY is None or not BINARY.is_file():
+        sys.exit("the first argument must be the flashlane binary")
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
