@@ -171,28 +171,48 @@ TEST(Parity, LayersWithStateMatchTheReference) {
   }
 }
 
+// All outputs of the row ops in one format, and of the layers: prompt rows, then a window.
+std::vector<float> all_outputs(const Backend& backend, const Format& format) {
+  const auto ops = backend.make(2);
+  Store store;
+  std::vector<float> all;
+  for (const RowOp& op : row_ops(*ops, store, format, kRoundSizes, 21)) {
+    Random random(9);
+    const auto in = random.values(int64_t{kRows} * op.in_width, -2, 2);
+    std::vector<float> out(static_cast<size_t>(kRows * op.out_width));
+    op.run(*ops, out.data(), in.data(), kRows);
+    all.insert(all.end(), out.begin(), out.end());
+  }
+  for (const auto& layer : layer_cases(31, {DType::kBf16, 8})) {
+    constexpr int kPromptRows = 50;
+    constexpr int kWindow = 4;
+    Random random(10);
+    const int rows = kPromptRows + kWindow;
+    const auto in = random.values(int64_t{rows} * layer->in_width(), -2, 2);
+    std::vector<float> out(static_cast<size_t>(rows * layer->out_width()));
+    LayerState state = layer->new_state(random);
+    layer->run(*ops, out.data(), in.data(), Role::kPrompt, {{&state, kPromptRows, 0, 0}});
+    layer->run(*ops, &out[static_cast<size_t>(kPromptRows * layer->out_width())],
+               &in[static_cast<size_t>(kPromptRows * layer->in_width())], Role::kDecode,
+               {{&state, kWindow, kPromptRows, 0}});
+    all.insert(all.end(), out.begin(), out.end());
+    const auto snapshot = layer->snapshot(*ops, state, 3, kPromptRows + 3);
+    all.insert(all.end(), snapshot.begin(), snapshot.end());
+  }
+  return all;
+}
+
 // Every level computes with the same 16 lanes and the same tree.
 TEST(Parity, LevelsGiveTheSameBits) {
   const auto levels = cpu_levels();
   if (levels.size() < 2) GTEST_SKIP() << "this CPU has one level: " << available_isa_levels();
   for (const Format& format : all_formats()) {
-    std::vector<std::vector<float>> results;
-    for (const Backend& backend : levels) {
-      const auto ops = backend.make(2);
-      Store store;
-      std::vector<float> all;
-      for (const RowOp& op : row_ops(*ops, store, format, kRoundSizes, 21)) {
-        Random random(9);
-        const auto in = random.values(int64_t{kRows} * op.in_width, -2, 2);
-        std::vector<float> out(static_cast<size_t>(kRows * op.out_width));
-        op.run(*ops, out.data(), in.data(), kRows);
-        all.insert(all.end(), out.begin(), out.end());
-      }
-      results.push_back(std::move(all));
-    }
-    for (const auto& result : results) {
-      ASSERT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)), 0)
-          << format.name;
+    const std::vector<float> first = all_outputs(levels[0], format);
+    for (size_t i = 1; i < levels.size(); ++i) {
+      const std::vector<float> other = all_outputs(levels[i], format);
+      ASSERT_EQ(other.size(), first.size());
+      ASSERT_EQ(std::memcmp(other.data(), first.data(), first.size() * sizeof(float)), 0)
+          << levels[i].name << " " << format.name;
     }
   }
 }
