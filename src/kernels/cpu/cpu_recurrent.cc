@@ -40,6 +40,101 @@ GdnHead replay_head(const GdnState& state, int pending_rows, int head, const Gdn
   return task;
 }
 
+// One gdn_step: its arguments, and what its two stages hand on.
+struct GdnCall {
+  const LevelKernels& kernels;
+  float* out;
+  const float* qkv;
+  const float* z;
+  const float* b;
+  const float* a;
+  const Batch& batch;
+  std::span<const GdnState> states;
+  const GdnWeights& w;
+  float* mixed;  // [rows, channels]: queries, keys and values after the convolution
+  float* beta;   // [rows, value_heads]
+  float* decay;  // [rows, value_heads]
+
+  int64_t keys() const { return static_cast<int64_t>(w.key_heads) * w.key_dim; }
+  int64_t values() const { return static_cast<int64_t>(w.value_heads) * w.value_dim; }
+};
+
+// Convolution and silu of one head's channels (query heads, key heads, value heads in order), unit
+// queries and keys, β and exp(g).
+void convolve_head(const GdnCall& call, size_t s, int run) {
+  const GdnWeights& w = call.w;
+  const Segment& segment = call.batch.segments[s];
+  check_segment(segment, call.batch.role);
+  const int64_t channels = w.channels();
+  const int head = run - 2 * w.key_heads;
+  const bool is_value = head >= 0;
+  const int64_t channel = is_value ? 2 * call.keys() + static_cast<int64_t>(head) * w.value_dim
+                                   : static_cast<int64_t>(run) * w.key_dim;
+  const int64_t first = segment.first_row * channels + channel;
+  ConvRun conv;
+  conv.taps_by_channel = w.conv + channel * w.taps;
+  conv.taps = w.taps;
+  conv.channels = is_value ? w.value_dim : w.key_dim;
+  conv.history = call.states[s].conv_history + channel;
+  conv.history_stride = channels;
+  conv.pending_rows = segment.pending_rows;
+  conv.keep_all = call.batch.role == Role::kPrompt;
+  conv.in = call.qkv + first;
+  conv.in_stride = channels;
+  conv.row_count = segment.row_count;
+  conv.out = call.mixed + first;
+  conv.out_stride = channels;
+  call.kernels.conv_silu(conv);
+  const float query_scale = 1.0F / std::sqrt(static_cast<float>(w.key_dim));
+  for (int row = 0; row < segment.row_count; ++row) {
+    if (!is_value) {
+      call.kernels.unit_norm(conv.out + row * channels, w.key_dim, 1e-6F,
+                             run < w.key_heads ? query_scale : 1.0F);
+      continue;
+    }
+    const int64_t i = static_cast<int64_t>(segment.first_row + row) * w.value_heads + head;
+    call.beta[i] = sigmoid_f32(call.b[i]);
+    const float rate = softplus_f32(call.a[i] + w.dt_bias[head]);
+    call.decay[i] = exp_f32(-exp_f32(w.a_log[head]) * rate);
+  }
+}
+
+// The state of one value head over a segment's rows, and the gated norm of what was read.
+void update_head(const GdnCall& call, size_t s, int head, float* copy) {
+  const GdnWeights& w = call.w;
+  const Segment& segment = call.batch.segments[s];
+  const GdnState& state = call.states[s];
+  const bool decode = call.batch.role == Role::kDecode;
+  const int64_t first = segment.first_row;
+  const int64_t values = call.values();
+  const int64_t key_head = head / (w.value_heads / w.key_heads);
+  GdnHead step = replay_head(state, segment.pending_rows, head, w);
+  step.row_count = segment.row_count;
+  step.keep_all = !decode;
+  step.query = call.mixed + first * w.channels() + key_head * w.key_dim;
+  step.key = step.query + call.keys();
+  step.value = call.mixed + first * w.channels() + 2 * call.keys() +
+               static_cast<int64_t>(head) * w.value_dim;
+  step.row_stride = w.channels();
+  step.beta = call.beta + first * w.value_heads + head;
+  step.decay = call.decay + first * w.value_heads + head;
+  step.head_stride = w.value_heads;
+  step.delta_records = state.record_deltas + static_cast<int64_t>(head) * w.value_dim;
+  step.out = call.out + first * values + static_cast<int64_t>(head) * w.value_dim;
+  step.out_stride = values;
+  step.copy = copy;
+  call.kernels.gdn_head(step);
+  for (int row = 0; row < segment.row_count; ++row) {
+    float* y = step.out + row * values;
+    call.kernels.rms_norm(y, y, w.norm_gain, w.value_dim, w.eps);
+    call.kernels.apply_gate(y, call.z + (y - call.out), w.value_dim, w.output_gate == Gate::kSilu);
+    if (decode && row > 0) {
+      const int64_t at = static_cast<int64_t>(row) * w.value_heads + head;
+      state.record_decays[at] = step.decay[row * w.value_heads];
+    }
+  }
+}
+
 // Γ of one row and its norm over each stream.
 void gate_row(const LevelKernels& kernels, float* gated, float* normed, const float* streams,
               const float* key, const float* value, const PleWeights& w) {
@@ -67,95 +162,28 @@ void CpuOps::gdn_step(float* out, const float* qkv, const float* z, const float*
   CHECK_EQ(states.size(), batch.segments.size());
   CHECK(w.taps >= 1 && w.taps <= kMostTaps);
   CHECK_LE(static_cast<int64_t>(w.key_dim), limits_.widest / 2);
-  const bool decode = batch.role == Role::kDecode;
-  const int64_t channels = w.channels();
-  const int64_t keys = static_cast<int64_t>(w.key_heads) * w.key_dim;
-  const int64_t values = static_cast<int64_t>(w.value_heads) * w.value_dim;
-  const int segments = static_cast<int>(batch.segments.size());
-  auto* mixed = scratch_.take<float>(batch.row_count * channels);
-  auto* beta = scratch_.take<float>(static_cast<int64_t>(batch.row_count) * w.value_heads);
-  auto* decay = scratch_.take<float>(static_cast<int64_t>(batch.row_count) * w.value_heads);
+  const int64_t rows = batch.row_count;
+  auto* mixed = scratch_.take<float>(rows * w.channels());
+  auto* beta = scratch_.take<float>(rows * w.value_heads);
+  auto* decay = scratch_.take<float>(rows * w.value_heads);
+  const GdnCall call = {kernels_, out, qkv, z, b, a, batch, states, w, mixed, beta, decay};
 
-  // Convolution, silu, and unit keys and queries: one task a head.
+  const int segments = static_cast<int>(batch.segments.size());
   const int runs = 2 * w.key_heads + w.value_heads;
   pool_.run(segments * runs, [&](int task, int) {
-    const auto s = static_cast<size_t>(task / runs);
-    const int run = task % runs;
-    const Segment& segment = batch.segments[s];
-    check_segment(segment, batch.role);
-    const bool is_value = run >= 2 * w.key_heads;
-    const int64_t channel =
-        is_value ? 2 * keys + static_cast<int64_t>(run - 2 * w.key_heads) * w.value_dim
-                 : static_cast<int64_t>(run) * w.key_dim;
-    const int64_t first = segment.first_row * channels + channel;
-    ConvRun conv;
-    conv.taps_by_channel = w.conv + channel * w.taps;
-    conv.taps = w.taps;
-    conv.channels = is_value ? w.value_dim : w.key_dim;
-    conv.history = states[s].conv_history + channel;
-    conv.history_stride = channels;
-    conv.pending_rows = segment.pending_rows;
-    conv.keep_all = !decode;
-    conv.in = qkv + first;
-    conv.in_stride = channels;
-    conv.row_count = segment.row_count;
-    conv.out = mixed + first;
-    conv.out_stride = channels;
-    kernels_.conv_silu(conv);
-    for (int row = 0; row < segment.row_count; ++row) {
-      const int64_t at = segment.first_row + row;
-      if (is_value) {
-        const int head = run - 2 * w.key_heads;
-        const int64_t i = at * w.value_heads + head;
-        beta[i] = sigmoid_f32(b[i]);
-        decay[i] = exp_f32(-exp_f32(w.a_log[head]) * softplus_f32(a[i] + w.dt_bias[head]));
-      } else {
-        const bool is_query = run < w.key_heads;
-        const float scale = is_query ? 1.0F / std::sqrt(static_cast<float>(w.key_dim)) : 1.0F;
-        kernels_.unit_norm(mixed + at * channels + channel, w.key_dim, 1e-6F, scale);
-      }
-    }
+    convolve_head(call, static_cast<size_t>(task / runs), task % runs);
   });
-
-  // The state: one task a value head.
   pool_.run(segments * w.value_heads, [&](int task, int worker) {
-    const auto s = static_cast<size_t>(task / w.value_heads);
-    const int head = task % w.value_heads;
-    const int key_head = head / (w.value_heads / w.key_heads);
-    const Segment& segment = batch.segments[s];
-    const int64_t first = segment.first_row;
-    GdnHead step = replay_head(states[s], segment.pending_rows, head, w);
-    step.row_count = segment.row_count;
-    step.keep_all = !decode;
-    step.query = mixed + first * channels + static_cast<int64_t>(key_head) * w.key_dim;
-    step.key = step.query + keys;
-    step.value = mixed + first * channels + 2 * keys + static_cast<int64_t>(head) * w.value_dim;
-    step.row_stride = channels;
-    step.beta = beta + first * w.value_heads + head;
-    step.decay = decay + first * w.value_heads + head;
-    step.head_stride = w.value_heads;
-    step.delta_records = states[s].record_deltas + static_cast<int64_t>(head) * w.value_dim;
-    step.out = out + first * values + static_cast<int64_t>(head) * w.value_dim;
-    step.out_stride = values;
-    step.copy = workers_[static_cast<size_t>(worker)].gdn_copy.as<float>();
-    kernels_.gdn_head(step);
-    for (int row = 0; row < segment.row_count; ++row) {
-      float* y = step.out + row * values;
-      kernels_.rms_norm(y, y, w.norm_gain, w.value_dim, w.eps);
-      kernels_.apply_gate(y, z + (y - out), w.value_dim, w.output_gate == Gate::kSilu);
-      if (decode && row > 0) {
-        const int64_t at = static_cast<int64_t>(row) * w.value_heads + head;
-        states[s].record_decays[at] = step.decay[row * w.value_heads];
-      }
-    }
+    update_head(call, static_cast<size_t>(task / w.value_heads), task % w.value_heads,
+                workers_[static_cast<size_t>(worker)].gdn_copy.as<float>());
   });
-
   // Keys are shared by value heads: they become records once all heads have replayed the old ones.
-  if (!decode) return;
+  if (batch.role != Role::kDecode) return;
+  const int64_t keys = call.keys();
   for (size_t s = 0; s < batch.segments.size(); ++s) {
     const Segment& segment = batch.segments[s];
     for (int64_t row = 1; row < segment.row_count; ++row) {
-      std::copy_n(mixed + (segment.first_row + row) * channels + keys, keys,
+      std::copy_n(mixed + (segment.first_row + row) * w.channels() + keys, keys,
                   states[s].record_keys + row * keys);
     }
   }
