@@ -187,7 +187,10 @@ def compare_positions(golden, scores, full, outcome):
 def compare_head(golden, scores, tolerance, outcome):
     """The head's three depths. Behind a draft that differs, deeper ones are other questions."""
     for place, position in enumerate(golden["mtp_pos"].values):
-        for depth, ours in enumerate(scores[position]["mtp"]):
+        depths = scores[position].get("mtp", [])
+        if len(depths) != golden["mtp_ids"].shape[1]:
+            raise SystemExit(f"score gave {len(depths)} depths of the head at {position}")
+        for depth, ours in enumerate(depths):
             ids = golden["mtp_ids"].row(place, depth)
             logits = golden["mtp_logits"].row(place, depth)
             figures = (ids, logits, golden["mtp_logsumexp"].row(place)[depth], ours["top"],
