@@ -47,9 +47,9 @@ Command make_command(CLI::App& root, const std::string& name, const std::string&
       ->type_name("FILE");
   command.app->footer(
       "Examples:\n" + examples +
-      "\nOptions may also stand in the file of --config and in the environment as "
-      "FLASHLANE_NAME\n(dashes become underscores; switches are 0 or 1). Flags win over the file, "
-      "the file over\nthe environment.\n\n"
+      "\nOptions about the model and serving may also stand in the file of --config and, as\n"
+      "FLASHLANE_NAME, in the environment (dashes become underscores; switches are 0 or 1).\n"
+      "Flags win over the file, the file over the environment.\n\n"
       "Exit codes: 0 done, 1 failed while running, 2 bad input (one line on stderr says which),\n"
       "130 interrupted.");
   return command;
