@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <memory>
 
 #include "tests/kernels/test_cases.h"
@@ -15,7 +15,7 @@ namespace {
 // Index of the first float whose bits differ, or -1.
 int64_t first_difference(const float* a, const float* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    if (std::memcmp(a + i, b + i, sizeof(float)) != 0) return i;
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) return i;
   }
   return -1;
 }
@@ -216,6 +216,7 @@ void check_layers(const Backend& backend, DType dtype) {
   for (size_t c = 0; c < baseline.size(); ++c) {
     auto alone = make_sequences(*baseline[c], kSequences, 300 + c);
     std::vector<Expected> expected;
+    expected.reserve(alone.size());
     for (Sequence& sequence : alone) {
       expected.push_back(row_by_row(*baseline[c], *single, sequence, kPositions));
     }

@@ -15,7 +15,7 @@ inline Lanes load_cached(const std::byte* row, int at, int count) {
 }
 
 template <bool kBf16, int kKeys>
-inline void dot_keys(float* out, const float* q, const std::byte* const* keys, int dim) {
+void dot_keys(float* out, const float* q, const std::byte* const* keys, int dim) {
   Lanes total[kKeys];
   for (int j = 0; j < kKeys; ++j) total[j] = zero_lanes();
   for (int i = 0; i < dim; i += kLanes) {
@@ -28,15 +28,14 @@ inline void dot_keys(float* out, const float* q, const std::byte* const* keys, i
 }
 
 template <bool kBf16>
-inline void key_dots_as(float* out, const float* q, const std::byte* const* keys, int count,
-                        int dim) {
+void key_dots_as(float* out, const float* q, const std::byte* const* keys, int count, int dim) {
   int at = 0;
   for (; at + 4 <= count; at += 4) dot_keys<kBf16, 4>(out + at, q, keys + at, dim);
   for (; at < count; ++at) dot_keys<kBf16, 1>(out + at, q, keys + at, dim);
 }
 
-void key_dots(float* out, const float* q, const std::byte* const* keys, int count, int dim,
-              bool bf16) {
+inline void key_dots(float* out, const float* q, const std::byte* const* keys, int count, int dim,
+                     bool bf16) {
   if (bf16) {
     key_dots_as<true>(out, q, keys, count, dim);
   } else {
@@ -45,8 +44,8 @@ void key_dots(float* out, const float* q, const std::byte* const* keys, int coun
 }
 
 template <bool kBf16, int kCount>
-inline void weigh_columns(float* acc, float rescale, const float* p, const std::byte* const* values,
-                          int count, int at, int left) {
+void weigh_columns(float* acc, float rescale, const float* p, const std::byte* const* values,
+                   int count, int at, int left) {
   Lanes total[kCount];
   const Lanes scale = all_lanes(rescale);
   for (int n = 0; n < kCount; ++n) {
@@ -65,8 +64,8 @@ inline void weigh_columns(float* acc, float rescale, const float* p, const std::
 }
 
 template <bool kBf16>
-inline void weigh_values_as(float* acc, float rescale, const float* p,
-                            const std::byte* const* values, int count, int dim) {
+void weigh_values_as(float* acc, float rescale, const float* p, const std::byte* const* values,
+                     int count, int dim) {
   int at = 0;
   for (; at + 4 * kLanes <= dim; at += 4 * kLanes) {
     weigh_columns<kBf16, 4>(acc, rescale, p, values, count, at, dim - at);
@@ -76,8 +75,8 @@ inline void weigh_values_as(float* acc, float rescale, const float* p,
   }
 }
 
-void weigh_values(float* acc, float rescale, const float* p, const std::byte* const* values,
-                  int count, int dim, bool bf16) {
+inline void weigh_values(float* acc, float rescale, const float* p, const std::byte* const* values,
+                         int count, int dim, bool bf16) {
   if (bf16) {
     weigh_values_as<true>(acc, rescale, p, values, count, dim);
   } else {

@@ -89,7 +89,7 @@ void conv_channels(const ConvRun& run, int64_t channel) {
   }
 }
 
-void conv_silu(const ConvRun& run) {
+inline void conv_silu(const ConvRun& run) {
   int64_t channel = 0;
   for (; channel + kLanes <= run.channels; channel += kLanes) conv_channels<Lanes>(run, channel);
   for (; channel < run.channels; ++channel) conv_channels<OneLane>(run, channel);
@@ -182,7 +182,7 @@ void gdn_columns(const GdnHead& head, int64_t column) {
   }
 }
 
-void gdn_head(const GdnHead& head) {
+inline void gdn_head(const GdnHead& head) {
   int64_t column = 0;
   for (; column + 2 * kLanes <= head.value_dim; column += 2 * kLanes) {
     gdn_columns<Lanes, 2>(head, column);

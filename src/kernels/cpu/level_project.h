@@ -5,7 +5,7 @@
 // inside their target pragma and anonymous namespace.
 
 template <PanelKind kKind>
-inline void load_pair(const std::byte* panel, int64_t col, Lanes* first, Lanes* second) {
+void load_pair(const std::byte* panel, int64_t col, Lanes* first, Lanes* second) {
   if constexpr (kKind == PanelKind::kF32) {
     const float* p = reinterpret_cast<const float*>(panel) + col * kPanelRows;
     *first = load(p);
@@ -34,8 +34,8 @@ inline void store_outputs(float* out, Lanes total, int64_t valid) {
 }
 
 template <int kPanels, int kRows>
-inline void add_group(const PanelTile& tile, int first_panel, int64_t group, const InputRow* rows,
-                      const Lanes (&partial)[kPanels][kRows], Lanes (&total)[kPanels][kRows]) {
+void add_group(const PanelTile& tile, int first_panel, int64_t group, const InputRow* rows,
+               const Lanes (&partial)[kPanels][kRows], Lanes (&total)[kPanels][kRows]) {
   if (tile.scales == nullptr) {
     for (int p = 0; p < kPanels; ++p) {
       for (int r = 0; r < kRows; ++r) total[p][r] = add(total[p][r], partial[p][r]);
@@ -143,7 +143,7 @@ void project_kind(const PanelTile& tile, const InputRow* rows, int row_count) {
   }
 }
 
-void project(const PanelTile& tile, const InputRow* rows, int row_count) {
+inline void project(const PanelTile& tile, const InputRow* rows, int row_count) {
   switch (tile.kind) {
     case PanelKind::kF32:
       project_kind<PanelKind::kF32>(tile, rows, row_count);

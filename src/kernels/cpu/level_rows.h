@@ -52,7 +52,7 @@ inline Lanes silu_lanes(Lanes x) {
   return div(x, one_plus_exp_minus(x));
 }
 
-void round_row(float* rounded, float* sums, const float* x, int64_t cols, int64_t padded) {
+inline void round_row(float* rounded, float* sums, const float* x, int64_t cols, int64_t padded) {
   for (int64_t i = 0; i < cols; i += kLanes) {
     store_some(rounded + i, round_bf16(load_some(x + i, cols - i)), cols - i);
   }
@@ -82,7 +82,7 @@ inline float sum_of_squares(const float* x, int64_t count) {
   return sum_lanes(total);
 }
 
-void rms_norm(float* out, const float* x, const float* gain, int64_t count, float eps) {
+inline void rms_norm(float* out, const float* x, const float* gain, int64_t count, float eps) {
   const float mean = sum_of_squares(x, count) / static_cast<float>(count);
   const Lanes factor = all_lanes(1.0F / __builtin_sqrtf(mean + eps));
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -92,7 +92,7 @@ void rms_norm(float* out, const float* x, const float* gain, int64_t count, floa
   }
 }
 
-void unit_norm(float* x, int64_t count, float eps, float scale) {
+inline void unit_norm(float* x, int64_t count, float eps, float scale) {
   const Lanes factor = all_lanes(1.0F / __builtin_sqrtf(sum_of_squares(x, count) + eps));
   const Lanes scales = all_lanes(scale);
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -101,7 +101,7 @@ void unit_norm(float* x, int64_t count, float eps, float scale) {
   }
 }
 
-float dot(const float* a, const float* b, int64_t count) {
+inline float dot(const float* a, const float* b, int64_t count) {
   Lanes total = zero_lanes();
   for (int64_t i = 0; i < count; i += kLanes) {
     total = fma(load_some(a + i, count - i), load_some(b + i, count - i), total);
@@ -109,21 +109,21 @@ float dot(const float* a, const float* b, int64_t count) {
   return sum_lanes(total);
 }
 
-void silu(float* x, int64_t count, float scale) {
+inline void silu(float* x, int64_t count, float scale) {
   const Lanes scales = all_lanes(scale);
   for (int64_t i = 0; i < count; i += kLanes) {
     store_some(x + i, silu_lanes(mul(load_some(x + i, count - i), scales)), count - i);
   }
 }
 
-void gated_product(float* out, const float* gate, const float* up, int64_t count) {
+inline void gated_product(float* out, const float* gate, const float* up, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t left = count - i;
     store_some(out + i, mul(silu_lanes(load_some(gate + i, left)), load_some(up + i, left)), left);
   }
 }
 
-void apply_gate(float* x, const float* gate, int64_t count, bool is_silu) {
+inline void apply_gate(float* x, const float* gate, int64_t count, bool is_silu) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t left = count - i;
     const Lanes g = load_some(gate + i, left);
@@ -132,7 +132,8 @@ void apply_gate(float* x, const float* gate, int64_t count, bool is_silu) {
   }
 }
 
-void hyper_mix(float* mixed, const float* gate, const float* normed, int streams, int64_t hidden) {
+inline void hyper_mix(float* mixed, const float* gate, const float* normed, int streams,
+                      int64_t hidden) {
   const Lanes share = all_lanes(1.0F / static_cast<float>(streams));
   for (int64_t i = 0; i < hidden; i += kLanes) {
     const int64_t left = hidden - i;
@@ -145,7 +146,7 @@ void hyper_mix(float* mixed, const float* gate, const float* normed, int streams
   }
 }
 
-void add_scaled(float* y, const float* x, float a, int64_t count) {
+inline void add_scaled(float* y, const float* x, float a, int64_t count) {
   const Lanes factor = all_lanes(a);
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t left = count - i;
@@ -153,7 +154,7 @@ void add_scaled(float* y, const float* x, float a, int64_t count) {
   }
 }
 
-float exp_sum(float* x, int count, float shift) {
+inline float exp_sum(float* x, int count, float shift) {
   const Lanes shifts = all_lanes(shift);
   Lanes total = zero_lanes();
   for (int i = 0; i < count; i += kLanes) {
