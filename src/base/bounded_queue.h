@@ -1,5 +1,6 @@
 // A queue of fixed capacity between threads. push never blocks: a full or closed queue says so, and
-// the caller decides what that means. pop waits; close wakes everyone and lets what is inside drain.
+// the caller decides what that means. pop waits; close wakes everyone and lets what is inside
+// drain.
 #pragma once
 
 #include <chrono>

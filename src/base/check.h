@@ -13,18 +13,18 @@ namespace flashlane {
 
 }  // namespace flashlane
 
-#define CHECK(condition)                                               \
-  do {                                                                 \
-    if (!(condition)) [[unlikely]]                                     \
-      ::flashlane::check_failed(__FILE__, __LINE__, #condition, {});   \
+#define CHECK(condition)                                             \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::flashlane::check_failed(__FILE__, __LINE__, #condition, {}); \
   } while (0)
 
-#define FLASHLANE_CHECK_OP(a, op, b)                                           \
-  do {                                                                         \
-    const auto& check_a = (a);                                                 \
-    const auto& check_b = (b);                                                 \
-    if (!(check_a op check_b)) [[unlikely]]                                    \
-      ::flashlane::check_failed(__FILE__, __LINE__, #a " " #op " " #b,         \
+#define FLASHLANE_CHECK_OP(a, op, b)                                             \
+  do {                                                                           \
+    const auto& check_a = (a);                                                   \
+    const auto& check_b = (b);                                                   \
+    if (!(check_a op check_b)) [[unlikely]]                                      \
+      ::flashlane::check_failed(__FILE__, __LINE__, #a " " #op " " #b,           \
                                 fmt::format("{} against {}", check_a, check_b)); \
   } while (0)
 

@@ -18,7 +18,9 @@ constexpr uint64_t mix64(uint64_t v) {
 }
 
 // SplitMix64 of state v: increment, then finalise.
-constexpr uint64_t splitmix64(uint64_t v) { return mix64(v + kGoldenGamma); }
+constexpr uint64_t splitmix64(uint64_t v) {
+  return mix64(v + kGoldenGamma);
+}
 
 // 64 bits for the draw of `token` at absolute position `position` under `seed`.
 constexpr uint64_t keyed_bits(uint64_t seed, uint64_t position, uint64_t token) {

@@ -96,10 +96,10 @@ using Status = Result<void>;
 #define FLASHLANE_CONCAT_INNER(a, b) a##b
 #define FLASHLANE_CONCAT(a, b) FLASHLANE_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                              \
-  do {                                                           \
-    auto return_if_error = (expression);                         \
-    if (!return_if_error.ok()) return return_if_error.error();   \
+#define RETURN_IF_ERROR(expression)                            \
+  do {                                                         \
+    auto return_if_error = (expression);                       \
+    if (!return_if_error.ok()) return return_if_error.error(); \
   } while (0)
 
 // ASSIGN_OR_RETURN(auto tokens, tokenizer.encode(text));

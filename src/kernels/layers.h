@@ -91,8 +91,8 @@ struct PleWeights {
 };
 
 // The n-gram table: row-wise shards, stored or computed (synthetic models: element i of shard s is
-// round_bf16(scale * r_i), r_i from splitmix64(shard hash + i); spec 8.1). A computed table with bits !=
-// 0 passes each row through the affine quantiser, so that it equals the same table stored.
+// round_bf16(scale * r_i), r_i from splitmix64(shard hash + i); spec 8.1). A computed table with
+// bits != 0 passes each row through the affine quantiser, so that it equals the same table stored.
 struct NgramTable {
   int row_width = 0;
   int heads = 0;

@@ -27,7 +27,7 @@ void requantize(float* row, int width, int bits, int group) {
   const auto count = static_cast<size_t>(width);
   const auto groups = static_cast<size_t>(width / group);
   affine_quantize_row({row, count}, bits, group, {codes, count}, {scales, groups},
-                              {biases, groups});
+                      {biases, groups});
   for (int i = 0; i < width; ++i) {
     row[i] = bf16_to_float(scales[i / group]) * static_cast<float>(codes[i]) +
              bf16_to_float(biases[i / group]);

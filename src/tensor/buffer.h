@@ -1,4 +1,5 @@
-// Buffer: move-only owner of zeroed, 64-byte aligned host memory, made at load and not while serving.
+// Buffer: move-only owner of zeroed, 64-byte aligned host memory, made at load and not while
+// serving.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,8 @@ float f16_to_float(uint16_t bits) {
   const uint32_t exponent = (bits >> 10) & 0x1fU;
   const uint32_t fraction = bits & 0x3ffU;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000U | (fraction << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   const float magnitude = static_cast<float>(fraction) * 0x1.0p-24F;
   return sign != 0 ? -magnitude : magnitude;
 }
@@ -57,7 +58,8 @@ uint16_t float_to_f16(float value) {
   if (magnitude >= 65520.0F) return static_cast<uint16_t>(sign | 0x7c00U);
   if (magnitude < 0x1.0p-14F) {
     // Subnormal: the exact product is an integer count of 2^-24 after rounding to even.
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1.0p24F)));
+    return static_cast<uint16_t>(sign |
+                                 static_cast<uint16_t>(std::nearbyint(magnitude * 0x1.0p24F)));
   }
   const uint32_t rounded = (bits & 0x7fffffffU) + 0xfffU + ((bits >> 13) & 1U);
   return static_cast<uint16_t>(sign | ((rounded - (112U << 23)) >> 13));

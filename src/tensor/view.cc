@@ -8,7 +8,8 @@
 namespace flashlane {
 
 std::string shape_string(const TensorView& view) {
-  return fmt::format("[{}]", fmt::join(std::span(view.shape.data(), static_cast<size_t>(view.rank)), ", "));
+  return fmt::format("[{}]",
+                     fmt::join(std::span(view.shape.data(), static_cast<size_t>(view.rank)), ", "));
 }
 
 }  // namespace flashlane
