@@ -99,7 +99,7 @@ class ReplyRun {
     return Outcome::kFinished;
   }
 
-  void deliver(TextDelta delta) {
+  void deliver(const TextDelta& delta) {
     if (stream_) {
       send_piece(format_.delta_events(delta));
     } else {

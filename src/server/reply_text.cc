@@ -18,7 +18,7 @@ ReplyText::ReplyText(const text::Tokenizer* tokenizer, const ReplyPlan& plan)
   }
 }
 
-void ReplyText::add(std::string reasoning, std::string content, TextDelta& delta) {
+void ReplyText::add(std::string_view reasoning, std::string_view content, TextDelta& delta) {
   if (!reasoning.empty() && !stopped()) delta.reasoning += reasoning_stops_.push(reasoning);
   if (content.empty() || stopped()) return;
   // What the reasoning held back as a possible stop string goes out before the content begins.
@@ -33,9 +33,9 @@ TextDelta ReplyText::push(std::span<const int32_t> ids) {
     if (std::find(end_ids_.begin(), end_ids_.end(), id) != end_ids_.end()) continue;
     if (splitter_) {
       const bool before = splitter_->in_reasoning();
-      text::ReasoningSplitter::Delta piece = splitter_->push(id);
+      const text::ReasoningSplitter::Delta piece = splitter_->push(id);
       if (before || splitter_->in_reasoning()) ++reasoning_tokens_;
-      add(std::move(piece.reasoning), std::move(piece.content), delta);
+      add(piece.reasoning, piece.content, delta);
     } else if (detokenizer_) {
       add({}, detokenizer_->push(id), delta);
     }
@@ -46,8 +46,8 @@ TextDelta ReplyText::push(std::span<const int32_t> ids) {
 TextDelta ReplyText::finish() {
   TextDelta delta;
   if (splitter_) {
-    text::ReasoningSplitter::Delta piece = splitter_->finish();
-    add(std::move(piece.reasoning), std::move(piece.content), delta);
+    const text::ReasoningSplitter::Delta piece = splitter_->finish();
+    add(piece.reasoning, piece.content, delta);
   } else if (detokenizer_) {
     add({}, detokenizer_->finish(), delta);
   }

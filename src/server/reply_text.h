@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/plan.h"
@@ -33,7 +34,7 @@ class ReplyText {
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
-  void add(std::string reasoning, std::string content, TextDelta& delta);
+  void add(std::string_view reasoning, std::string_view content, TextDelta& delta);
   bool stopped() const { return reasoning_stops_.matched() || content_stops_.matched(); }
 
   const std::vector<int32_t> end_ids_;

@@ -8,10 +8,8 @@
 #include "server/api_error.h"
 #include "server/openai_types.h"
 
+namespace flashlane::server {
 namespace {
-
-using namespace flashlane;
-using namespace flashlane::server;
 
 void check_options(const ReplyOptions& options) {
   CHECK_GE(options.max_tokens.value_or(1), 1);
@@ -35,10 +33,7 @@ void check_error(const Error& error) {
   CHECK(!error_body(to_api_error(error)).empty());
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view body(reinterpret_cast<const char*>(data), size);
+void parse_both(std::string_view body) {
   const Result<ChatRequest> chat = parse_chat_request(body);
   if (chat.ok()) {
     CHECK(!chat.value().messages.empty());
@@ -52,5 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     check_error(completion.error());
   }
+}
+
+}  // namespace
+}  // namespace flashlane::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  flashlane::server::parse_both({reinterpret_cast<const char*>(data), size});
   return 0;
 }

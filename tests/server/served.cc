@@ -23,6 +23,7 @@ std::string model_file(std::string_view name) {
 
 std::shared_ptr<const scheduler::TokenBytes> token_bytes() {
   std::vector<std::string> bytes;
+  bytes.reserve(static_cast<size_t>(nano_tokenizer().vocabulary()));
   for (int32_t id = 0; id < nano_tokenizer().vocabulary(); ++id) {
     bytes.emplace_back(nano_tokenizer().is_special(id) ? std::string_view()
                                                        : nano_tokenizer().token_bytes(id));
@@ -139,7 +140,7 @@ scheduler::Segment ScriptRunner::last_segment() const {
   return last_;
 }
 
-Served::Served(std::shared_ptr<ScriptRunner> runner, Options options)
+Served::Served(const std::shared_ptr<ScriptRunner>& runner, Options options)
     : Served([runner](const scheduler::StepPlan& plan) { return runner->run(plan); },
              std::move(options)) {}
 

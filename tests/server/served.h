@@ -56,7 +56,7 @@ class Served {
  public:
   using Options = ServedOptions;
   explicit Served(engine::StepFunction run, Options options = {});
-  explicit Served(std::shared_ptr<ScriptRunner> runner, Options options = {});
+  explicit Served(const std::shared_ptr<ScriptRunner>& runner, Options options = {});
   ~Served();
 
   int port() const { return server_->port(); }
