@@ -45,6 +45,16 @@ struct Outcome {
   engine::ReplyEvent last;
 };
 
+// A greedy reply would ignore them without a word.
+Status check_sampling(const GenerateOptions& options) {
+  if (options.top_p == 0.0) return invalid("--top-p is 0; it must be above 0 and at most 1");
+  if (options.temperature.has_value()) return {};
+  if (options.top_k.has_value()) return invalid("--top-k needs --temperature");
+  if (options.top_p.has_value()) return invalid("--top-p needs --temperature");
+  if (options.min_p.has_value()) return invalid("--min-p needs --temperature");
+  return {};
+}
+
 // Greedy without --temperature; with it, what is not said comes from generation_config.json.
 scheduler::Sampling sampling_for(const GenerateOptions& options, const ModelTexts& texts,
                                  std::span<const int32_t> prompt) {
@@ -152,6 +162,7 @@ std::string outcome_json(const Outcome& outcome, bool has_text, size_t prompt_to
 
 Result<Exit> run_generate(const GenerateOptions& options) {
   RETURN_IF_ERROR(check_prompt(options.prompt));
+  RETURN_IF_ERROR(check_sampling(options));
   install_signals(static_cast<int>(Exit::kInterrupted));
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(const ModelTexts texts, read_texts(outline.location));
@@ -188,7 +199,7 @@ void add_sampling(OptionTable& table, GenerateOptions& options) {
                "generation_config.json",
                kHere);
   table.integer("top-k", options.top_k, 0, kMostIds,
-                "draw among the K best; 0 = all; needs --temperature", kHere);
+                "draw among the K best; 0 = all; needs --temperature, as the two below", kHere);
   table.number("top-p", options.top_p, 0, 1, "draw from this share of the probability", kHere);
   table.number("min-p", options.min_p, 0, 1,
                "leave out tokens below this share of the best one's probability", kHere);

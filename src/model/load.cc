@@ -178,7 +178,9 @@ Result<ModelShape> read_shape(const ModelLocation& location) {
   ASSIGN_OR_RETURN(const std::string config, format::read_text_file(path, kConfigLimit));
   Result<ModelShape> shape = parse_shape(config);
   if (!shape.ok()) {
-    return Error{shape.error().code, path + ": " + shape.error().message, shape.error().field};
+    // The message begins with "config.json" already; the directory goes before it.
+    const std::string place = (fs::path(location.directory) / "").string();
+    return Error{shape.error().code, place + shape.error().message, shape.error().field};
   }
   return shape;
 }

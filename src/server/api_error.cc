@@ -5,6 +5,8 @@
 #include <boost/json/serialize.hpp>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace flashlane::server {
 
 namespace {
@@ -69,9 +71,13 @@ std::string printable(std::string_view text, size_t limit) {
     while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
     text = text.substr(0, limit);
   }
-  for (const char c : text) {
+  // A path may hold any bytes, and a reply must be UTF-8.
+  text::LossyUtf8 checked;
+  checked.push(text, out);
+  checked.finish(out);
+  for (char& c : out) {
     const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7F ? '?' : c;
+    if (byte < 0x20 || byte == 0x7F) c = '?';
   }
   if (cut) out += "...";
   return out;

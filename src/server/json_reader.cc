@@ -54,6 +54,13 @@ std::optional<int64_t> whole(const json::value& value) {
   return std::nullopt;
 }
 
+// A number for a message: "1.5", where the serializer of replies writes 1.5E0.
+std::string number_text(const json::value& value) {
+  if (!value.is_double()) return json::serialize(value);
+  const double number = value.get_double();
+  return std::isfinite(number) ? fmt::format("{}", number) : "not finite";
+}
+
 bool same(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
   return a == b;
@@ -168,7 +175,7 @@ std::optional<int64_t> ObjectReader::integer(std::string_view name, int64_t leas
   }
   const std::optional<int64_t> number = whole(*value);
   if (number && *number >= least && *number <= most) return number;
-  const std::string shown = printable(json::serialize(*value), 32);
+  const std::string shown = number_text(*value);
   const bool from_zero = least == 0 && most == INT64_MAX;
   fail(name, ErrorCode::kInvalidArgument,
        from_zero ? fmt::format("is {}; it must be an integer of 0 or more", shown)
@@ -187,8 +194,7 @@ std::optional<double> ObjectReader::number(std::string_view name, double least, 
   const double number = value->to_number<double>();
   // Written so that a NaN would fail too; an overflowing literal is infinite.
   if (number <= most && (above ? number > least : number >= least)) return number;
-  const std::string shown =
-      std::isfinite(number) ? printable(json::serialize(*value), 32) : "not finite";
+  const std::string shown = number_text(*value);
   fail(name, ErrorCode::kInvalidArgument,
        above ? fmt::format("is {}; it must be above {} and at most {}", shown, least, most)
              : fmt::format("is {}; it must be from {} to {}", shown, least, most));
@@ -205,7 +211,7 @@ std::optional<uint64_t> ObjectReader::bits64(std::string_view name) {
   if (value->is_uint64()) return value->get_uint64();
   if (const std::optional<int64_t> number = whole(*value)) return static_cast<uint64_t>(*number);
   fail(name, ErrorCode::kInvalidArgument,
-       fmt::format("is {}; it must be an integer of 64 bits", json::serialize(*value)));
+       fmt::format("is {}; it must be an integer of 64 bits", number_text(*value)));
   return std::nullopt;
 }
 

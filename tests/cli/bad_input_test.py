@@ -38,6 +38,10 @@ class BadInput(support.CommandTest):
         self.refuse(2, ["--threads", "257", "0 to 256"], "info", "--threads", "257")
         self.refuse(2, ["--threads", "'+1'"], "info", "--threads", "+1")
         self.refuse(2, ["--top-p", "1.5", "0 to 1"], "generate", "--prompt", "a", "--top-p", "1.5")
+        self.refuse(2, ["--top-p", "above 0"],
+                    "generate", "--prompt", "a", "--temperature", "1", "--top-p", "0")
+        for name in ("--top-k", "--top-p", "--min-p"):
+            self.refuse(2, [name, "--temperature"], "generate", "--prompt", "a", name, "1")
         self.refuse(2, ["--temperature", "'1e-1'"],
                     "generate", "--prompt", "a", "--temperature", "1e-1")
         self.refuse(2, ["--backend", "'gpu'", "reference"], "info", "--backend", "gpu")
@@ -122,7 +126,7 @@ class BadInput(support.CommandTest):
         (model / "config.json").write_text(json.dumps(config))
         self.refuse(2, ["num_experts_per_tok"], *score, model, stdin=IDS)
         (model / "config.json").write_text("{")
-        self.refuse(2, ["config.json"], *score, model, stdin=IDS)
+        self.refuse(2, [f": {model}/config.json: not valid"], *score, model, stdin=IDS)
 
     def test_memory_limit_names_both_numbers(self):
         self.refuse(2, ["--memory-limit-gib 0.001", "1073742"], "score", "--ids", "-",

@@ -76,6 +76,11 @@ TEST(Api, Models) {
 TEST(Api, UnknownRoutesAndMethods) {
   const Served served(script(""));
   expect_error(exchange(served.port(), get("/v2/chat")), 404, "null", "null", "GET /v2/chat");
+  // A reply is UTF-8 whatever the path holds; `parsed` takes nothing else.
+  expect_error(exchange(served.port(), get("/a\xFF\xC3")), 404, "null", "null",
+               "GET /a\xEF\xBF\xBD");
+  expect_error(exchange(served.port(), get("/v1/models/%ff")), 404, "model", "model_not_found",
+               "'\xEF\xBF\xBD'");
   expect_error(served.send("/v1/embeddings", "{}"), 404, "null", "null", "/v1/embeddings");
   const RawReply wrong = exchange(served.port(), get(kChat));
   expect_error(wrong, 405, "null", "null", "use POST");

@@ -147,7 +147,6 @@ TEST(Request, ChatFieldsAreRefusedByName) {
   const Refusal refusals[] = {
       {R"("model":1)", "model", "must be a string, not a number"},
       {R"("max_tokens":-1)", "max_tokens", "is -1"},
-      {R"("max_tokens":1.5)", "max_tokens", "is 1.5"},
       {R"("max_tokens":1e300)", "max_tokens", "integer of 0 or more"},
       {R"("max_tokens":99999999999999999999)", "max_tokens", "integer"},
       {R"("max_completion_tokens":"5")", "max_completion_tokens", "not a string"},
@@ -155,6 +154,8 @@ TEST(Request, ChatFieldsAreRefusedByName) {
       {R"("temperature":-0.1)", "temperature", "from 0 to 2"},
       {R"("temperature":2.1)", "temperature", "is 2.1"},
       {R"("temperature":1e999)", "temperature", "not finite"},
+      {R"("temperature":2.5)", "temperature", "is 2.5;"},
+      {R"("max_tokens":1.5)", "max_tokens", "is 1.5;"},
       {R"("top_p":0)", "top_p", "above 0 and at most 1"},
       {R"("top_p":1.01)", "top_p", "at most 1"},
       {R"("min_p":-1)", "min_p", "from 0 to 1"},
