@@ -83,7 +83,7 @@ void read_options(ObjectReader& body, ReplyOptions& out, std::optional<Error>& f
   out.temperature = body.number("temperature", 0, 2);
   out.top_p = body.number("top_p", 0, 1, /*above=*/true);
   out.min_p = body.number("min_p", 0, 1);
-  out.top_k = body.integer("top_k", INT64_MIN, INT64_MAX);
+  out.top_k = body.integer("top_k", INT32_MIN, INT32_MAX);
   out.seed = body.bits64("seed");
   out.stop = body.texts("stop", kMaxStopStrings);
   const size_t stop_bytes =

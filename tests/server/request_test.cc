@@ -160,6 +160,7 @@ TEST(Request, ChatFieldsAreRefusedByName) {
       {R"("top_p":1.01)", "top_p", "at most 1"},
       {R"("min_p":-1)", "min_p", "from 0 to 1"},
       {R"("top_k":2.5)", "top_k", "integer"},
+      {R"("top_k":18446744073709551616)", "top_k", "2147483647"},
       {R"("seed":"1")", "seed", "must be an integer, not a string"},
       {R"("seed":1.5)", "seed", "64 bits"},
       {R"("seed":1e30)", "seed", "64 bits"},
