@@ -3,10 +3,12 @@
 #include "cli/prompt.h"
 
 #include <boost/json.hpp>
+#include <utility>
 
 #include "cli/inputs.h"
 #include "text/chat_prompt.h"
 #include "text/chat_template.h"
+#include "text/utf8.h"
 
 namespace flashlane::cli {
 
@@ -50,6 +52,14 @@ Status check_prompt(const PromptOptions& options) {
   }
   if ((options.thinking || options.no_thinking) && !options.chat.has_value()) {
     return invalid("--thinking and --no-thinking belong to --chat");
+  }
+  // Checked here, so that the offset is one of the text as it was given.
+  for (const auto& [name, given] :
+       {std::pair{"--prompt", &options.prompt}, std::pair{"--chat", &options.chat}}) {
+    if (!given->has_value()) continue;
+    if (const auto at = text::find_invalid_utf8(**given)) {
+      return invalid("{} is not valid UTF-8 at byte {}", name, *at);
+    }
   }
   if (options.thinking && options.no_thinking) {
     return invalid("--thinking and --no-thinking contradict");

@@ -102,6 +102,9 @@ class BadInput(support.CommandTest):
         self.refuse(2, ["tokenizer"], "tokenize", "--model", "synth:tiny", stdin=b"a")
         self.refuse(2, ["tokenizer"], "generate", "--model", "synth:tiny", "--prompt", "a")
         self.refuse(2, ["empty"], "generate", "--prompt", "")
+        # The offset is one of the text as given, not of the rendered template.
+        for option in ("--prompt", "--chat"):
+            self.refuse(2, [option, "byte 1"], "generate", option, b"a\xff")
 
     def test_models(self):
         self.refuse(2, ["no-such-model"], "info", "--model", "no-such-model")

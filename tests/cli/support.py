@@ -21,7 +21,7 @@ def clean_environment(**variables):
 
 def run(*arguments, stdin=b"", environment=None, timeout=600):
     return subprocess.run(
-        [str(BINARY), *(str(argument) for argument in arguments)],
+        [str(BINARY), *(a if isinstance(a, bytes) else str(a) for a in arguments)],
         input=stdin,
         capture_output=True,
         env=clean_environment(**(environment or {})),
