@@ -10,6 +10,7 @@
 #include "kernels/matrix.h"
 #include "tensor/affine.h"
 #include "tensor/dtype.h"
+#include "tests/support/tensor_values.h"
 
 namespace flashlane::format {
 namespace {
@@ -47,18 +48,20 @@ TEST(DequantizeRow, EqualsTheReferenceOnTheBundledModel) {
     const kernels::Matrix matrix = bank_of(**model, path);
     ASSERT_FALSE(matrix.empty()) << path;
     const int64_t index = path.ends_with("switch_mlp.down_proj") ? 5 : 0;
-    const auto* rows = (*fixture)->find(name)->as<int32_t>();
+    const auto rows = values_of<int32_t>(*(*fixture)->find(name));
     const TensorView* values = (*fixture)->find(path + ".values");
     const auto* codes = (*fixture)->find(path + ".codes")->as<uint8_t>();
     const auto cols = static_cast<size_t>(matrix.cols);
     ASSERT_EQ(values->dim(1), matrix.cols) << path;
+    const auto expected = values_of<float>(*values);
     for (int64_t i = 0; i < values->dim(0); ++i) {
       std::vector<float> out(cols);
-      kernels::dequantize_row(matrix, index, rows[i], out.data());
-      const float* wanted = values->as<float>() + static_cast<size_t>(i) * cols;
+      kernels::dequantize_row(matrix, index, rows[static_cast<size_t>(i)], out.data());
+      const float* wanted = expected.data() + static_cast<size_t>(i) * cols;
       EXPECT_EQ(std::memcmp(out.data(), wanted, cols * sizeof(float)), 0) << path << " row " << i;
       std::vector<uint8_t> unpacked(cols);
-      const auto stored_row = static_cast<size_t>(index * matrix.stride_rows + rows[i]);
+      const auto stored_row =
+          static_cast<size_t>(index * matrix.stride_rows + rows[static_cast<size_t>(i)]);
       affine_unpack({matrix.data + stored_row * matrix.row_bytes(), matrix.row_bytes()},
                     matrix.bits, unpacked);
       EXPECT_EQ(std::memcmp(unpacked.data(), codes + static_cast<size_t>(i) * cols, cols), 0);

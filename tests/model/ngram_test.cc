@@ -7,6 +7,7 @@
 #include "base/keyed_random.h"
 #include "format/checkpoint.h"
 #include "format/safetensors.h"
+#include "tests/support/tensor_values.h"
 
 namespace flashlane::model {
 namespace {
@@ -88,7 +89,7 @@ Rows integers(const format::TensorSource& source, const std::string& name) {
     ADD_FAILURE() << name;
     return {};
   }
-  return {view->as<int64_t>(), view->as<int64_t>() + view->elements()};
+  return values_of<int64_t>(*view);
 }
 
 void expect_buffers(const std::string& directory, const std::vector<std::string>& prefixes) {
@@ -121,16 +122,17 @@ void expect_traced_rows(const std::string& trace_path, const ModelShape& shape) 
   const TensorView* tokens = (*trace)->find("tokens");
   const TensorView* positions = (*trace)->find("positions");
   ASSERT_TRUE(tokens != nullptr && positions != nullptr);
-  const std::vector<int32_t> history(tokens->as<int32_t>(),
-                                     tokens->as<int32_t>() + tokens->elements());
+  const std::vector<int32_t> history = values_of<int32_t>(*tokens);
+  const std::vector<int32_t> places = values_of<int32_t>(*positions);
   for (size_t rank = 0; rank < shape.ple_layers.size(); ++rank) {
     const NgramHash hash = make_ngram_hash(shape, static_cast<int>(rank));
     const TensorView* rows =
         (*trace)->find("layer" + std::to_string(shape.ple_layers[rank]) + "_ngram_rows");
     ASSERT_NE(rows, nullptr);
-    const int32_t* wanted = rows->as<int32_t>();
-    for (int64_t i = 0; i < positions->elements(); ++i, wanted += hash.heads()) {
-      const auto position = static_cast<size_t>(positions->as<int32_t>()[i]);
+    const std::vector<int32_t> traced = values_of<int32_t>(*rows);
+    const int32_t* wanted = traced.data();
+    for (size_t i = 0; i < places.size(); ++i, wanted += hash.heads()) {
+      const auto position = static_cast<size_t>(places[i]);
       EXPECT_EQ(at(hash, history, position), Rows(wanted, wanted + hash.heads())) << position;
     }
   }

@@ -7,6 +7,7 @@
 
 #include "format/safetensors.h"
 #include "tests/model/harness.h"
+#include "tests/support/tensor_values.h"
 
 namespace flashlane::model {
 namespace {
@@ -42,7 +43,7 @@ std::vector<int32_t> ints_of(const format::TensorSource& source, const std::stri
   const TensorView* view = source.find(name);
   EXPECT_NE(view, nullptr) << name;
   if (view == nullptr) return {};
-  return {view->as<int32_t>(), view->as<int32_t>() + view->elements()};
+  return values_of<int32_t>(*view);
 }
 
 class TraceTest : public testing::TestWithParam<Trace> {
@@ -67,9 +68,10 @@ class TraceTest : public testing::TestWithParam<Trace> {
       const auto found = recorder.ints_.find(as);
       ASSERT_NE(found, recorder.ints_.end()) << as;
       ASSERT_EQ(static_cast<size_t>(found->second.first), width) << name;
+      const auto expected = values_of<int32_t>(*golden);
       for (size_t i = 0; i < positions.size(); ++i) {
         for (size_t c = 0; c < width; ++c) {
-          EXPECT_EQ(golden->as<int32_t>()[i * width + c],
+          EXPECT_EQ(expected[i * width + c],
                     found->second.second[static_cast<size_t>(positions[i]) * width + c])
               << name << " position " << positions[i];
         }
@@ -80,12 +82,12 @@ class TraceTest : public testing::TestWithParam<Trace> {
     const auto found = recorder.floats_.find(as);
     ASSERT_NE(found, recorder.floats_.end()) << as;
     ASSERT_EQ(static_cast<size_t>(found->second.first), width) << name;
+    const auto values = values_of<float>(*golden);
     for (size_t i = 0; i < positions.size(); ++i) {
       for (size_t c = 0; c < width; ++c) {
         const double ours = static_cast<double>(
             found->second.second[static_cast<size_t>(positions[i]) * width + c]);
-        worst = std::max(worst,
-                         std::fabs(ours - static_cast<double>(golden->as<float>()[i * width + c])));
+        worst = std::max(worst, std::fabs(ours - static_cast<double>(values[i * width + c])));
       }
     }
     EXPECT_LE(worst, kStreamTolerance) << name;

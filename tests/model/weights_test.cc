@@ -6,6 +6,7 @@
 
 #include "format/checkpoint.h"
 #include "tests/model/weights_fixture.h"
+#include "tests/support/tensor_values.h"
 
 namespace flashlane::model {
 namespace {
@@ -206,13 +207,15 @@ TEST(Weights, BundledModelEqualsItsFixture) {
     if (!name.ends_with(".values")) continue;
     const std::string path = name.substr(0, name.size() - 7);
     const TensorView& values = *(*fixture)->find(name);
-    const TensorView& rows = *(*fixture)->find(path + ".rows");
+    const auto rows = values_of<int32_t>(*(*fixture)->find(path + ".rows"));
+    const auto all = values_of<float>(values);
     const Matrix& matrix = nano_matrix(weights, path);
     ASSERT_EQ(matrix.cols, values.dim(1)) << name;
     std::vector<float> row(static_cast<size_t>(matrix.cols));
     for (int64_t i = 0; i < values.dim(0); ++i) {
-      kernels::dequantize_row(matrix, matrix.count > 1 ? 5 : 0, rows.as<int32_t>()[i], row.data());
-      const float* expected = values.as<float>() + i * matrix.cols;
+      kernels::dequantize_row(matrix, matrix.count > 1 ? 5 : 0, rows[static_cast<size_t>(i)],
+                              row.data());
+      const float* expected = all.data() + i * matrix.cols;
       EXPECT_EQ(row, std::vector<float>(expected, expected + matrix.cols)) << name << " " << i;
       ++checked;
     }
@@ -226,8 +229,7 @@ TEST(Weights, BundledModelEqualsItsFixture) {
   for (const auto& [name, gain] : gains) {
     const TensorView* expected = (*fixture)->find("gain." + name + ".weight");
     ASSERT_NE(expected, nullptr) << name;
-    EXPECT_EQ(std::vector<float>(gain, gain + expected->dim(0)),
-              std::vector<float>(expected->as<float>(), expected->as<float>() + expected->dim(0)))
+    EXPECT_EQ(std::vector<float>(gain, gain + expected->dim(0)), values_of<float>(*expected))
         << name;
   }
 }
