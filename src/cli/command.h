@@ -38,6 +38,7 @@ Command tokenize_command(CLI::App& root);
 Command template_command(CLI::App& root);
 Command generate_command(CLI::App& root);
 Command info_command(CLI::App& root);
+Command convert_command(CLI::App& root);
 Command serve_command(CLI::App& root);
 
 // `flashlane --version [--json]`.

@@ -32,6 +32,8 @@ class Checkpoint final : public TensorSource {
   const std::string& directory() const { return directory_; }
   // Sum of the sizes of all weight files.
   size_t weight_bytes() const;
+  // What the first weight file's metadata says of it ("mlx", "pt"); empty: nothing.
+  const std::string& metadata_format() const { return files_.front()->metadata_format(); }
 
  private:
   Checkpoint() = default;

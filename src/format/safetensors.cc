@@ -1,4 +1,4 @@
-// Header parsing, mapping and writing of safetensors files. The header is hostile until every
+// Header parsing and mapping of safetensors files. The header is hostile until every
 // number in it has been compared with the file's size.
 #include "format/safetensors.h"
 
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -180,7 +179,12 @@ Status SafetensorsFile::parse_header() {
   RETURN_IF_ERROR(status);
   std::vector<Span> spans;
   for (const auto& [key, value] : entries.fields()) {
-    if (key == "__metadata__") continue;
+    if (key == "__metadata__") {
+      // Free text that nothing depends on, so that a wrong type there is no fault.
+      std::string_view format;
+      if (value["format"].get_string().get(format) == simdjson::SUCCESS) metadata_format_ = format;
+      continue;
+    }
     Span span;
     ASSIGN_OR_RETURN(
         const TensorView view,
@@ -203,69 +207,6 @@ std::vector<std::string> SafetensorsFile::names() const {
   out.reserve(tensors_.size());
   for (const auto& [name, view] : tensors_) out.push_back(name);
   return out;
-}
-
-namespace {
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20) {
-      out += fmt::format("\\u{:04x}", byte);
-    } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// The header, padded with spaces so that the data starts on a multiple of 8.
-std::string header_of(std::span<const NamedTensor> tensors) {
-  std::string header = "{";
-  size_t offset = 0;
-  for (const NamedTensor& tensor : tensors) {
-    const auto bytes = shape_bytes(tensor.shape, tensor.dtype);
-    CHECK(bytes.has_value());
-    CHECK_EQ(static_cast<size_t>(*bytes), tensor.data.size());
-    std::string shape;
-    for (const int64_t dim : tensor.shape) {
-      shape += fmt::format("{}{}", shape.empty() ? "" : ",", dim);
-    }
-    header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                          header.size() > 1 ? "," : "", json_string(tensor.name),
-                          dtype_name(tensor.dtype), shape, offset, offset + tensor.data.size());
-    offset += tensor.data.size();
-  }
-  header += "}";
-  header.resize(round_up(header.size(), size_t{8}), ' ');
-  return header;
-}
-
-}  // namespace
-
-Status write_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
-  const std::string header = header_of(tensors);
-  struct Close {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "wbe"));
-  if (!file) return error(ErrorCode::kIo, "{}: {}", path, system_message(errno));
-  const uint64_t header_bytes = header.size();
-  const auto put = [&](const void* data, size_t size) {
-    return size == 0 || std::fwrite(data, 1, size, file.get()) == size;
-  };
-  bool written = put(&header_bytes, kLengthBytes) && put(header.data(), header.size());
-  for (const NamedTensor& tensor : tensors) {
-    written = written && put(tensor.data.data(), tensor.data.size());
-  }
-  // fclose writes what is buffered, so its verdict counts too.
-  const bool closed = std::fclose(file.release()) == 0;
-  if (!written || !closed) {
-    return error(ErrorCode::kIo, "{}: can't write: {}", path, system_message(errno));
-  }
-  return {};
 }
 
 }  // namespace flashlane::format

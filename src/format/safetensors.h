@@ -29,12 +29,15 @@ class SafetensorsFile final : public TensorSource {
   std::vector<std::string> names() const override;
   std::string description() const override { return description_; }
   size_t file_bytes() const { return bytes_.size(); }
+  // What the file's metadata says of itself ("mlx", "pt"); empty: nothing.
+  const std::string& metadata_format() const { return metadata_format_; }
 
  private:
   SafetensorsFile() = default;
   Status parse_header();
 
   std::string description_;
+  std::string metadata_format_;
   std::span<const std::byte> bytes_;
   void* mapping_ = nullptr;
   std::map<std::string, TensorView, std::less<>> tensors_;
@@ -47,7 +50,8 @@ struct NamedTensor {
   std::vector<std::byte> data;
 };
 
-// Writes a safetensors file (conversion, tests); tensors in the order given.
+// Writes a whole safetensors file at once; tensors in the order given. What is too much for memory
+// goes through SafetensorsWriter.
 Status write_safetensors(const std::string& path, std::span<const NamedTensor> tensors);
 
 }  // namespace flashlane::format

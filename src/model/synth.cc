@@ -16,6 +16,7 @@
 #include "base/keyed_random.h"
 #include "model/ngram.h"
 #include "model/synth_plan.h"
+#include "model/weight_format.h"
 #include "tensor/affine.h"
 
 namespace flashlane::model {
@@ -45,19 +46,15 @@ Status parse_format(std::string_view value, SynthSpec& spec) {
                  value);
   }
   if (value == "bf16") return {};
-  const size_t g = value.find('g');
-  int bits = 0;
-  int group = 0;
-  if (!value.starts_with('q') || g == std::string_view::npos ||
-      !parse_number(value.substr(1, g - 1), bits) || !parse_number(value.substr(g + 1), group) ||
-      !affine_bits_supported(bits) || !affine_group_supported(group)) {
+  const auto affine = parse_affine_name(value);
+  if (!affine) {
     return invalid(
         "synth format={}: it may be bf16, q4g32, q4g64, q6g64, q8g64 or another q<bits>g<group> of "
         "2, 3, 4, 5, 6, 8 bits and groups of 32, 64, 128; fp8 and nvfp4 on CUDA",
         value);
   }
-  spec.bits = bits;
-  spec.group = group;
+  spec.bits = affine->bits;
+  spec.group = affine->group;
   return {};
 }
 
