@@ -1,10 +1,11 @@
-// The values' way: a row is dequantised to f32, and written as the wanted format has it. Rows go
-// out in pieces, so that the largest tensor takes no more memory than the smallest.
+// The values' way: a row is dequantised to f32, and written as the wanted format has it. Rows are
+// worked in pieces, one a thread, so that the largest tensor takes no more memory than the others.
 #include "model/convert.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <thread>
 
 #include "base/check.h"
 #include "tensor/affine.h"
@@ -68,13 +69,10 @@ class Caster {
     return {};
   }
 
-  Status flush(const TensorSink& sink) {
+  Status flush(const TensorSink& sink) const {
     const auto bytes =
         dtype_ == DType::kF32 ? std::as_bytes(std::span(words_)) : as_bytes_of(halves_);
-    RETURN_IF_ERROR(sink(0, bytes));
-    words_.clear();
-    halves_.clear();
-    return {};
+    return sink(0, bytes);
   }
 
  private:
@@ -118,14 +116,10 @@ class Quantiser {
     return {};
   }
 
-  Status flush(const TensorSink& sink) {
+  Status flush(const TensorSink& sink) const {
     RETURN_IF_ERROR(sink(0, codes_));
     RETURN_IF_ERROR(sink(1, as_bytes_of(scales_)));
-    RETURN_IF_ERROR(sink(2, as_bytes_of(biases_)));
-    codes_.clear();
-    scales_.clear();
-    biases_.clear();
-    return {};
+    return sink(2, as_bytes_of(biases_));
   }
 
  private:
@@ -139,18 +133,55 @@ class Quantiser {
   std::vector<uint16_t> biases_;
 };
 
+// Some rows of a unit, worked on by one thread.
 template <typename Writer>
-Status write_rows(const ConversionUnit& unit, Writer writer, const TensorSink& sink,
+struct Piece {
+  Writer writer;
+  int64_t first_row = 0;
+  int64_t end_row = 0;
+  ConversionLoss loss = {};
+  Status status = {};
+
+  void work(const kernels::Matrix& source) {
+    std::vector<float> values(static_cast<size_t>(source.cols));
+    for (int64_t row = first_row; row < end_row && status.ok(); ++row) {
+      kernels::dequantize_row(source, 0, row, values.data());
+      status = writer.add_row(row, values, loss);
+    }
+  }
+};
+
+// Pieces are cut by size alone and handed out in order, so that neither the bytes nor the loss
+// depend on the number of threads.
+template <typename Writer>
+Status write_rows(const ConversionUnit& unit, int threads, const TensorSink& sink,
                   ConversionLoss& loss) {
   const kernels::Matrix& source = unit.source;
   const int64_t step = std::max<int64_t>(1, kPieceValues / std::max<int64_t>(1, source.cols));
-  std::vector<float> values(static_cast<size_t>(source.cols));
-  for (int64_t row = 0; row < source.rows; ++row) {
-    kernels::dequantize_row(source, 0, row, values.data());
-    RETURN_IF_ERROR(writer.add_row(row, values, loss));
-    if ((row + 1) % step == 0) RETURN_IF_ERROR(writer.flush(sink));
-  }
-  return writer.flush(sink);
+  int64_t next_row = 0;
+  // A unit without rows is handed out too: every tensor is seen.
+  do {
+    std::vector<Piece<Writer>> pieces;
+    for (int i = 0; i < threads && (i == 0 || next_row < source.rows); ++i) {
+      const int64_t end = std::min(source.rows, next_row + step);
+      pieces.push_back({Writer(unit), next_row, end});
+      next_row = end;
+    }
+    {
+      std::vector<std::jthread> helpers;
+      for (size_t i = 1; i < pieces.size(); ++i) {
+        helpers.emplace_back([&source, &piece = pieces[i]] { piece.work(source); });
+      }
+      pieces[0].work(source);
+    }
+    for (Piece<Writer>& piece : pieces) {
+      RETURN_IF_ERROR(piece.status);
+      RETURN_IF_ERROR(piece.writer.flush(sink));
+      loss.squared_error += piece.loss.squared_error;
+      loss.squared_value += piece.loss.squared_value;
+    }
+  } while (next_row < source.rows);
+  return {};
 }
 
 }  // namespace
@@ -159,14 +190,16 @@ double ConversionLoss::relative() const {
   return squared_value == 0 ? 0 : std::sqrt(squared_error / squared_value);
 }
 
-Status convert_unit(const ConversionUnit& unit, const TensorSink& sink, ConversionLoss& loss) {
+Status convert_unit(const ConversionUnit& unit, int threads, const TensorSink& sink,
+                    ConversionLoss& loss) {
+  CHECK_GE(threads, 1);
   switch (unit.kind) {
     case ConversionUnit::Kind::kCopy:
       return copy_unit(unit, sink);
     case ConversionUnit::Kind::kCast:
-      return write_rows(unit, Caster(unit), sink, loss);
+      return write_rows<Caster>(unit, threads, sink, loss);
     case ConversionUnit::Kind::kQuantise:
-      return write_rows(unit, Quantiser(unit), sink, loss);
+      return write_rows<Quantiser>(unit, threads, sink, loss);
   }
   UNREACHABLE();
 }

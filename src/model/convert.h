@@ -60,9 +60,11 @@ struct ConversionLoss {
 
 // Takes the next bytes of tensor `tensor` of the unit.
 using TensorSink = std::function<Status(size_t tensor, std::span<const std::byte> bytes)>;
-// Hands out every byte of the unit's tensors; stops at the sink's first error. A value that the
-// format can't hold is an error that names the tensor.
-Status convert_unit(const ConversionUnit& unit, const TensorSink& sink, ConversionLoss& loss);
+// Hands out every byte of the unit's tensors, from the calling thread; stops at the sink's first
+// error. A value that the format can't hold is an error that names the tensor. `threads`, at least
+// 1, change no byte.
+Status convert_unit(const ConversionUnit& unit, int threads, const TensorSink& sink,
+                    ConversionLoss& loss);
 
 // config.json of the converted checkpoint: every key as it was but those that speak of the weights'
 // format. An error when the source's text is none.
