@@ -127,14 +127,15 @@ TEST(CheckpointWriter, EveryLimitReadsBackAlignedAndTheSame) {
 
     // Files without gaps, within the limit unless one unit is more; units are never parted.
     for (const std::string& file : writer.files()) {
-      const auto opened = SafetensorsFile::open(place.file(name + "/" + file));
+      const std::string path = fs::path(place.file(name)) / file;
+      const auto opened = SafetensorsFile::open(path);
       ASSERT_TRUE(opened.ok()) << opened.error().message;
       size_t bytes = 0;
       for (const std::string& tensor : (*opened)->names()) {
         bytes += (*opened)->find(tensor)->bytes();
       }
       uint64_t header = 0;
-      const std::string text = contents(place.file(name + "/" + file));
+      const std::string text = contents(path);
       std::memcpy(&header, text.data(), sizeof(header));
       EXPECT_EQ(header % 8, 0U);
       EXPECT_EQ(text.size(), 8 + header + bytes);
