@@ -56,6 +56,12 @@ class Progress {
     fmt::print(stderr, "converting: {} of {} MiB\n", done_ >> 20, total_ >> 20);
     return {};
   }
+  // Before a step that counts no bytes.
+  void say(std::string_view step) {
+    if (Clock::now() >= start_ + std::chrono::seconds(2)) {
+      fmt::print(stderr, "converting: {}\n", step);
+    }
+  }
   double elapsed_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
@@ -142,6 +148,7 @@ Result<Outcome> write_checkpoint(const Source& source, const model::Conversion& 
                  back.error().message);
   }
   RETURN_IF_ERROR(progress.add(0));
+  progress.say("waiting for the disk");
   RETURN_IF_ERROR(directory->publish());
   outcome.directory = directory->target();
   outcome.files = writer.files();

@@ -26,6 +26,17 @@ std::string format_words(int bits, int group) {
   return bits == 0 ? "bf16" : fmt::format("affine {}-bit group {}", bits, group);
 }
 
+// A checkpoint that names no quantisation has the type of its embedding.
+Result<std::string> plain_format(const std::string& directory) {
+  ASSIGN_OR_RETURN(const auto checkpoint, format::Checkpoint::open(directory));
+  for (const std::string& name : checkpoint->names()) {
+    if (!name.ends_with("embed_tokens.weight")) continue;
+    const DType dtype = checkpoint->find(name)->dtype;
+    return std::string(dtype == DType::kF32 ? "f32" : dtype == DType::kF16 ? "f16" : "bf16");
+  }
+  return std::string("bf16");
+}
+
 // The default of the configuration; single tensors may differ.
 Result<std::string> model_format(const ModelOutline& outline) {
   if (!outline.location.synth.empty()) {
@@ -33,6 +44,7 @@ Result<std::string> model_format(const ModelOutline& outline) {
     return format_words(spec.bits, spec.group);
   }
   const model::QuantizationDefault& quantization = outline.shape.quantization;
+  if (quantization.bits == 0) return plain_format(outline.location.directory);
   return format_words(quantization.bits, quantization.group);
 }
 

@@ -1,3 +1,5 @@
+// One table of plain names and one parser of affine ones; whatever they do not know is refused with
+// the list of what there is.
 #include "model/weight_format.h"
 
 #include <array>

@@ -84,9 +84,10 @@ class Convert(support.CommandTest):
             if form in ("bf16", "f32"):
                 self.assertEqual(text, exact, form)
                 self.assertEqual(said["relative_error"], 0, form)
+            info = self.succeed_json("info", "--model", target, "--json")
+            words = f"affine {form[1]}-bit group {form[3:]}" if form.startswith("q") else form
+            self.assertEqual(info["format"], words)
             if form.startswith("q"):
-                info = self.succeed_json("info", "--model", target, "--json")
-                self.assertEqual(info["format"], f"affine {form[1]}-bit group {form[3:]}")
                 self.assertGreater(said["relative_error"], 0, form)
 
     def test_same_tensors_as_other_conversions_have(self):
