@@ -35,6 +35,7 @@ class Bench {
     limits.context = 8192;
     limits.top_experts = 4;
     limits.expert_width = 128;
+    limits.expert_input = 2560;
     limits.low_rank = 64;
     CHECK(ops_->reserve(limits).ok());
   }

@@ -39,6 +39,7 @@ struct OpsLimits {
   int context = 0;  // most positions of a sequence
   int top_experts = 0;
   int expert_width = 0;  // the wider of routed and shared
+  int expert_input = 0;  // columns of an expert's input
   int low_rank = 0;
   int block_tokens = 4;
 };
@@ -64,6 +65,12 @@ struct Selection {
   int stride = 0;             // ≥ block_budget
 };
 
+// One of several products of the same input rows. out: [row_count, rows of the weight].
+struct Projection {
+  float* out = nullptr;
+  const Matrix* weight = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -82,8 +89,13 @@ class Ops {
   virtual void ngram_embed(float* out, std::span<const int64_t> rows, int row_count,
                            const NgramTable& table) = 0;
 
-  // out[row, :] = weight · x[row, :].  x: [row_count, cols], out: [row_count, rows].
-  virtual void project(float* out, const float* x, int row_count, const Matrix& weight) = 0;
+  // out[row, :] = weight · x[row, :] for each projection.  x: [row_count, cols]. Weights of one
+  // input are given together, so that a backend starts them as one step.
+  virtual void project(std::span<const Projection> projections, const float* x, int row_count) = 0;
+  void project(float* out, const float* x, int row_count, const Matrix& weight) {
+    const Projection one = {out, &weight};
+    project({&one, 1}, x, row_count);
+  }
 
   // Hyper-connection read: mixed [row_count, hidden]; inject [row_count, streams], not written when
   // the weights have none. streams: [row_count, streams, hidden].

@@ -80,6 +80,7 @@ kernels::OpsLimits ops_limits(const ModelShape& shape, int max_rows, int context
   limits.context = context;
   limits.top_experts = shape.top_experts;
   limits.expert_width = std::max(shape.expert_width, shape.shared_width);
+  limits.expert_input = shape.hidden;
   limits.low_rank = shape.low_rank;
   limits.block_tokens = shape.index_block;
   return limits;

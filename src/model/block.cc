@@ -5,16 +5,16 @@
 namespace flashlane::model {
 namespace {
 
+using kernels::Projection;
+
 // y = GDN(mixed)
 void delta_block(Step& step, const DeltaWeights& w, int state_index) {
   Activations& act = step.act;
   kernels::Ops& ops = step.ops;
   const int rows = step.rows();
   auto& [qkv, z, b, a, out] = act.scratch;
-  ops.project(qkv, act.mixed, rows, w.in_qkv);
-  ops.project(z, act.mixed, rows, w.in_z);
-  ops.project(b, act.mixed, rows, w.in_b);
-  ops.project(a, act.mixed, rows, w.in_a);
+  const Projection reads[] = {{qkv, &w.in_qkv}, {z, &w.in_z}, {b, &w.in_b}, {a, &w.in_a}};
+  ops.project(reads, act.mixed, rows);
   act.gdn_states.clear();
   for (const SegmentInput& input : step.inputs) {
     act.gdn_states.push_back(input.state->gdn[static_cast<size_t>(state_index)]);
@@ -29,10 +29,9 @@ void sparse_block(Step& step, const SparseWeights& w, int state_index) {
   kernels::Ops& ops = step.ops;
   const int rows = step.rows();
   auto& [query_gate, key, value, index, out] = act.scratch;
-  ops.project(query_gate, act.mixed, rows, w.query);
-  ops.project(key, act.mixed, rows, w.key);
-  ops.project(value, act.mixed, rows, w.value);
-  ops.project(index, act.mixed, rows, w.index);
+  const Projection reads[] = {
+      {query_gate, &w.query}, {key, &w.key}, {value, &w.value}, {index, &w.index}};
+  ops.project(reads, act.mixed, rows);
   act.tables.clear();
   for (const SegmentInput& input : step.inputs) act.tables.push_back(input.state->page_table);
   const kernels::KvView cache{kv_pages(step.layout, step.kv_base, state_index), act.tables};
@@ -72,8 +71,8 @@ void ngram_block(Step& step, const PleLayer& ple, int index) {
   auto& [embedding, key, value, added, unused] = act.scratch;
   const auto row_ids = static_cast<size_t>(step.rows()) * heads;
   step.ops.ngram_embed(embedding, {act.ngram_rows, row_ids}, step.rows(), ple.table);
-  step.ops.project(key, embedding, step.rows(), ple.key);
-  step.ops.project(value, embedding, step.rows(), ple.value);
+  const Projection reads[] = {{key, &ple.key}, {value, &ple.value}};
+  step.ops.project(reads, embedding, step.rows());
   step.ops.ple_inject(act.streams, step.probe != nullptr ? added : nullptr, key, value, step.batch,
                       act.ple_states, ple.inject);
   if (step.probe == nullptr) return;

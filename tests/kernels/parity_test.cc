@@ -202,10 +202,12 @@ std::vector<float> all_outputs(const Backend& backend, const Format& format) {
   return all;
 }
 
-// Every level computes with the same 16 lanes and the same tree.
+// All levels compute with the same 16 lanes, the same tree and the same sequence of products, but
+// for avx512_bf16, whose instruction has an order of its own.
 TEST(Parity, LevelsGiveTheSameBits) {
-  const auto levels = cpu_levels();
-  if (levels.size() < 2) GTEST_SKIP() << "this CPU has one level: " << available_isa_levels();
+  auto levels = cpu_levels();
+  std::erase_if(levels, [](const Backend& level) { return level.name == "cpu_avx512_bf16"; });
+  if (levels.size() < 2) GTEST_SKIP() << "this CPU has " << available_isa_levels();
   for (const Format& format : all_formats()) {
     const std::vector<float> first = all_outputs(levels[0], format);
     for (size_t i = 1; i < levels.size(); ++i) {
@@ -220,7 +222,8 @@ TEST(Parity, LevelsGiveTheSameBits) {
 TEST(Parity, RefusalsNameTheLevelAndWhatTheCpuHas) {
   const std::string has = available_isa_levels();
   ASSERT_FALSE(has.empty());
-  for (const char* level : {"avx512_bf16", "amx", "sse9"}) {
+  for (const char* level : {"avx2", "avx512", "avx512_bf16", "amx", "sse9"}) {
+    if ((", " + has + ",").find(fmt::format(", {},", level)) != std::string::npos) continue;
     const auto ops = make_cpu_ops(level, 1);
     ASSERT_FALSE(ops.ok());
     EXPECT_NE(ops.error().message.find(level), std::string::npos) << ops.error().message;

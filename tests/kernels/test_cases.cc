@@ -133,6 +133,7 @@ std::vector<Backend> backends() {
     limits.context = 256;
     limits.top_experts = 4;
     limits.expert_width = 128;
+    limits.expert_input = 256;
     limits.low_rank = 128;
     limits.block_tokens = 2;
     CHECK(ops->reserve(limits).ok());
@@ -140,7 +141,7 @@ std::vector<Backend> backends() {
   };
   std::vector<Backend> result;
   result.push_back({"reference", [=](int) { return reserved(make_reference_ops()); }, false});
-  for (const std::string level : {"avx2", "avx512"}) {
+  for (const std::string level : {"avx2", "avx512", "avx512_bf16", "amx"}) {
     if (!make_cpu_ops(level, 1).ok()) continue;
     result.push_back({fmt::format("cpu_{}", level),
                       [=](int threads) {

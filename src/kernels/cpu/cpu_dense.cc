@@ -9,64 +9,85 @@
 namespace flashlane::kernels::cpu {
 namespace {
 
-// Nanoseconds of one row's products, at about 8 multiply-adds each.
+// Nanoseconds of one row's products, at about 16 multiply-adds each.
 int64_t product_work(int64_t rows, int64_t cols) {
-  return rows * cols / 8;
+  return rows * cols / 16;
 }
 
 }  // namespace
 
-InputRow* CpuOps::take_inputs(int count, int64_t cols) {
-  const int64_t padded = round_up<int64_t>(cols, kLanes);
-  const int64_t sums = round_up<int64_t>(sums_count(cols), kLanes);
-  auto* inputs = scratch_.take<InputRow>(count);
-  auto* values = scratch_.take<float>(count * (padded + sums));
-  for (int row = 0; row < count; ++row, values += padded + sums) {
-    inputs[row] = {values, values + padded, nullptr};
+const InputRow* CpuOps::shaped(RowInputs& inputs, const PackedMatrix& matrix) {
+  CHECK_EQ(inputs.cols, matrix.cols);
+  int at = 0;
+  while (at < inputs.formats && inputs.format[at] != matrix.format) ++at;
+  if (at < inputs.formats) return inputs.rows[at];
+  CHECK_LT(at, RowInputs::kMostFormats);
+  const PanelFormat& format = inputs.format[at] = matrix.format;
+  const int64_t width = matrix.groups * format.group;
+  const int64_t pairs = kernels_.pairs ? width / 2 : 0;  // in floats
+  const int64_t sums = format.scaled ? round_up<int64_t>(matrix.groups, kLanes) : 0;
+  const int64_t pitch = width + pairs + sums;
+  auto* rows = scratch_.take<InputRow>(inputs.count);
+  auto* values = scratch_.take<float>(inputs.count * pitch);
+  for_rows(inputs.count, inputs.cols / 8, [&](int row) {
+    const int64_t from = inputs.source_rows == nullptr ? row : inputs.source_rows[row];
+    float* x = values + row * pitch;
+    auto* halves = kernels_.pairs ? reinterpret_cast<uint16_t*>(x + width) : nullptr;
+    kernels_.shape_row(x, halves, x + width + pairs, inputs.source + from * inputs.cols,
+                       inputs.cols, format);
+    rows[row] = {x, halves, x + width + pairs, nullptr};
+  });
+  inputs.rows[at] = rows;
+  ++inputs.formats;
+  return rows;
+}
+
+void CpuOps::multiply(std::span<const Projection> projections, RowInputs& inputs) {
+  constexpr size_t kMost = 4;
+  CHECK_LE(projections.size(), kMost);
+  const int count = inputs.count;
+  const PackedMatrix* matrices[kMost];
+  const InputRow* rows[kMost];
+  int tiles = 0;
+  int64_t work = 0;
+  for (size_t i = 0; i < projections.size(); ++i) {
+    matrices[i] = &packed(*projections[i].weight);
+    rows[i] = shaped(inputs, *matrices[i]);
+    tiles += matrices[i]->tiles();
+    work += count * product_work(matrices[i]->rows, matrices[i]->cols);
   }
-  return inputs;
-}
-
-void CpuOps::round_input(const InputRow& input, const float* x, int64_t cols) {
-  kernels_.round_row(const_cast<float*>(input.x), const_cast<float*>(input.sums), x, cols,
-                     round_up<int64_t>(cols, kLanes));
-}
-
-void CpuOps::multiply(float* out, InputRow* inputs, int count, const Matrix& weight) {
-  const PackedMatrix& matrix = packed(weight);
-  for (int row = 0; row < count; ++row) inputs[row].out = out + row * matrix.rows;
-  const auto run_tile = [&](int tile) {
-    const int64_t first = matrix.first_output(tile);
-    const PanelTile panels = matrix.tile(0, tile);
+  const auto run_tile = [&](int task) {
+    size_t i = 0;
+    while (task >= matrices[i]->tiles()) task -= matrices[i++]->tiles();
+    const PackedMatrix& matrix = *matrices[i];
+    const PanelTile panels = matrix.tile(0, task);
+    float* out = projections[i].out + matrix.first_output(task);
     // Rows by blocks, so that a tile's weights stay in the nearest cache between them.
-    InputRow block[kRowBlock];
-    const int blocks = div_ceil(count, kRowBlock);
-    for (int b = 0; b < blocks; ++b) {
-      const int begin = static_cast<int>(static_cast<int64_t>(count) * b / blocks);
-      const int end = static_cast<int>(static_cast<int64_t>(count) * (b + 1) / blocks);
+    InputRow block[kMostRowBlock];
+    for (int begin = 0; begin < count; begin += kernels_.row_block) {
+      const int end = std::min(count, begin + kernels_.row_block);
       for (int row = begin; row < end; ++row) {
-        block[row - begin] = inputs[row];
-        block[row - begin].out += first;
+        block[row - begin] = rows[i][row];
+        block[row - begin].out = out + row * matrix.rows;
       }
       kernels_.project(panels, block, end - begin);
     }
   };
-  const int tiles = matrix.tiles();
-  if (count * product_work(matrix.rows, matrix.cols) <= kStageNanoseconds) {
-    for (int tile = 0; tile < tiles; ++tile) run_tile(tile);
+  if (work <= kStageNanoseconds) {
+    for (int task = 0; task < tiles; ++task) run_tile(task);
     return;
   }
-  pool_.run(tiles, [&](int tile, int) { run_tile(tile); });
+  pool_.run(tiles, [&](int task, int) { run_tile(task); });
 }
 
-void CpuOps::project(float* out, const float* x, int row_count, const Matrix& weight) {
+void CpuOps::project(std::span<const Projection> projections, const float* x, int row_count) {
   begin(row_count);
-  if (row_count == 0) return;
-  const int64_t cols = packed(weight).cols;
-  CHECK_EQ(cols, weight.cols);
-  InputRow* inputs = take_inputs(row_count, cols);
-  for_rows(row_count, cols / 8, [&](int row) { round_input(inputs[row], x + row * cols, cols); });
-  multiply(out, inputs, row_count, weight);
+  if (row_count == 0 || projections.empty()) return;
+  RowInputs inputs;
+  inputs.source = x;
+  inputs.count = row_count;
+  inputs.cols = projections[0].weight->cols;
+  multiply(projections, inputs);
 }
 
 void CpuOps::hyper_read(float* mixed, float* inject, const float* streams, int row_count,
@@ -80,30 +101,27 @@ void CpuOps::hyper_read(float* mixed, float* inject, const float* streams, int r
   const float share = 1.0F / static_cast<float>(count);
 
   auto* normed = scratch_.take<float>(row_count * wide);
-  InputRow* wide_inputs = take_inputs(row_count, wide);
   for_rows(row_count, wide / 4, [&](int row) {
     float* n = normed + row * wide;
     for (int c = 0; c < count; ++c) {
       kernels_.rms_norm(n + c * hidden, streams + row * wide + c * hidden,
                         weights.gain + c * hidden, hidden, weights.eps);
     }
-    round_input(wide_inputs[row], n, wide);
   });
   auto* low = scratch_.take<float>(row_count * low_rank);
-  multiply(low, wide_inputs, row_count, weights.down);
-  InputRow* low_inputs = take_inputs(row_count, low_rank);
-  for_rows(row_count, low_rank, [&](int row) {
-    kernels_.silu(low + row * low_rank, low_rank, share);
-    round_input(low_inputs[row], low + row * low_rank, low_rank);
-  });
+  RowInputs wide_inputs = {normed, row_count, wide};
+  const Projection reads[] = {{low, &weights.down}, {inject, &weights.inject}};
+  multiply(std::span(reads, weights.inject.empty() ? 1 : 2), wide_inputs);
+  for_rows(row_count, low_rank,
+           [&](int row) { kernels_.silu(low + row * low_rank, low_rank, share); });
+  RowInputs low_inputs = {low, row_count, low_rank};
   auto* gates = scratch_.take<float>(row_count * wide);
-  multiply(gates, low_inputs, row_count, weights.up);
+  multiply(gates, low_inputs, weights.up);
   for_rows(row_count, wide, [&](int row) {
     kernels_.hyper_mix(mixed + row * hidden, gates + row * wide, normed + row * wide, count,
                        hidden);
   });
   if (weights.inject.empty()) return;
-  multiply(inject, wide_inputs, row_count, weights.inject);
   for (int64_t i = 0; i < static_cast<int64_t>(row_count) * count; ++i) {
     inject[i] = 2.0F * sigmoid_f32(inject[i] * share);
   }
@@ -117,20 +135,18 @@ void CpuOps::mtp_fuse(float* out, const float* wide, const float* embedding, int
   const int64_t hidden = weights.hidden;
   const int64_t width = count * hidden;
   auto* normed = scratch_.take<float>(row_count * width);
+  auto* embedded = scratch_.take<float>(row_count * hidden);
   auto* projected = scratch_.take<float>(row_count * hidden);
-  InputRow* embedding_inputs = take_inputs(row_count, hidden);
-  InputRow* hidden_inputs = take_inputs(row_count * count, hidden);
   for_rows(row_count, width / 2, [&](int row) {
-    float* n = normed + row * width;
-    kernels_.rms_norm(n, embedding + row * hidden, weights.embedding_gain, hidden, weights.eps);
-    round_input(embedding_inputs[row], n, hidden);
-    kernels_.rms_norm(n, wide + row * width, weights.hidden_gain, width, weights.eps);
-    for (int c = 0; c < count; ++c) {
-      round_input(hidden_inputs[row * count + c], n + c * hidden, hidden);
-    }
+    kernels_.rms_norm(embedded + row * hidden, embedding + row * hidden, weights.embedding_gain,
+                      hidden, weights.eps);
+    kernels_.rms_norm(normed + row * width, wide + row * width, weights.hidden_gain, width,
+                      weights.eps);
   });
-  multiply(projected, embedding_inputs, row_count, weights.embedding_projection);
-  multiply(out, hidden_inputs, row_count * count, weights.hidden_projection);
+  RowInputs embedding_inputs = {embedded, row_count, hidden};
+  multiply(projected, embedding_inputs, weights.embedding_projection);
+  RowInputs hidden_inputs = {normed, row_count * count, hidden};
+  multiply(out, hidden_inputs, weights.hidden_projection);
   for_rows(row_count, width / 8, [&](int row) {
     for (int c = 0; c < count; ++c) {
       kernels_.add_scaled(out + row * width + c * hidden, projected + row * hidden, 1.0F, hidden);

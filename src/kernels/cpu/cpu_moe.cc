@@ -15,17 +15,19 @@ struct CpuOps::ExpertPlan {
   int groups = 0;  // distinct routed experts
   int pairs = 0;   // routed (row, expert) pairs
   int rows = 0;
-  int32_t* experts = nullptr;         // [groups] ascending
-  int32_t* starts = nullptr;          // [groups + 1] into pair_rows
-  int32_t* pair_rows = nullptr;       // [pairs], ascending within a group
-  float* pair_gates = nullptr;        // [pairs]
-  float* shared_gates = nullptr;      // [rows]
-  InputRow* inputs = nullptr;         // [rows]
-  float* hidden = nullptr;            // [pairs, width]: silu(gate) * up
-  float* shared_hidden = nullptr;     // [rows, shared_width]
-  InputRow* hidden_inputs = nullptr;  // [pairs]
-  InputRow* shared_inputs = nullptr;  // [rows]
-  int routed_tiles = 0;               // tiles of one routed expert's hidden values
+  int32_t* experts = nullptr;     // [groups] ascending
+  int32_t* starts = nullptr;      // [groups + 1] into pair_rows
+  int32_t* pair_rows = nullptr;   // [pairs], ascending within a group
+  float* pair_gates = nullptr;    // [pairs]
+  float* shared_gates = nullptr;  // [rows]
+  // Rows as each matrix takes them, by [routed, shared]; the routed ones by pair when `by_pair`.
+  bool by_pair = false;
+  const InputRow* gate_inputs[2] = {};
+  const InputRow* up_inputs[2] = {};
+  const InputRow* down_inputs[2] = {};  // [pairs], [rows]
+  float* hidden = nullptr;              // [pairs, width]: silu(gate) * up
+  float* shared_hidden = nullptr;       // [rows, shared_width]
+  int routed_tiles = 0;                 // tiles of one routed expert's hidden values
 };
 
 void CpuOps::route(int32_t* ids, float* gates, const float* x, int row_count, const MoeWeights& w) {
@@ -35,12 +37,9 @@ void CpuOps::route(int32_t* ids, float* gates, const float* x, int row_count, co
   const int top = w.top_experts;
   CHECK_LE(experts, limits_.widest);
   CHECK(top >= 1 && top <= limits_.top_experts && top <= experts);
-  InputRow* inputs = take_inputs(row_count, w.hidden);
-  for_rows(row_count, w.hidden / 8, [&](int row) {
-    round_input(inputs[row], x + static_cast<int64_t>(row) * w.hidden, w.hidden);
-  });
+  RowInputs inputs = {x, row_count, w.hidden};
   auto* logits = scratch_.take<float>(row_count * experts);
-  multiply(logits, inputs, row_count, w.router);
+  multiply(logits, inputs, w.router);
   for_rows(row_count, experts * 2, [&](int row) {
     const float* own = logits + row * experts;
     int32_t* chosen = ids + static_cast<int64_t>(row) * top;
@@ -110,17 +109,23 @@ void CpuOps::expert_hidden_tile(const ExpertPlan& plan, int task, const MoeWeigh
   const int begin = shared ? 0 : plan.starts[group];
   const int end = shared ? plan.rows : plan.starts[group + 1];
   float* hidden = (shared ? plan.shared_hidden : plan.hidden) + gate.first_output(tile);
-  for (int first = begin; first < end; first += kRowBlock) {
-    const int count = std::min(kRowBlock, end - first);
-    float gates[kRowBlock][kTileRows];
-    float ups[kRowBlock][kTileRows];
-    InputRow rows[kRowBlock];
+  for (int first = begin; first < end; first += kernels_.row_block) {
+    const int count = std::min(kernels_.row_block, end - first);
+    float gates[kMostRowBlock][kTileRows];
+    float ups[kMostRowBlock][kTileRows];
+    InputRow rows[kMostRowBlock];
+    const auto input = [&](int i) {
+      return shared || plan.by_pair ? first + i : plan.pair_rows[first + i];
+    };
     for (int i = 0; i < count; ++i) {
-      rows[i] = plan.inputs[shared ? first + i : plan.pair_rows[first + i]];
+      rows[i] = plan.gate_inputs[shared ? 1 : 0][input(i)];
       rows[i].out = gates[i];
     }
     kernels_.project(gate_panels, rows, count);
-    for (int i = 0; i < count; ++i) rows[i].out = ups[i];
+    for (int i = 0; i < count; ++i) {
+      rows[i] = plan.up_inputs[shared ? 1 : 0][input(i)];
+      rows[i].out = ups[i];
+    }
     kernels_.project(up_panels, rows, count);
     for (int i = 0; i < count; ++i) {
       kernels_.gated_product(hidden + (first + i) * gate.rows, gates[i], ups[i],
@@ -143,12 +148,12 @@ void CpuOps::expert_output_tile(const ExpertPlan& plan, float* out, int row_coun
         shared ? shared_down.tile(0, tile) : down.tile(plan.experts[group], tile);
     const int begin = shared ? 0 : plan.starts[group];
     const int end = shared ? plan.rows : plan.starts[group + 1];
-    for (int first = begin; first < end; first += kRowBlock) {
-      const int count = std::min(kRowBlock, end - first);
-      float products[kRowBlock][kTileRows];
-      InputRow rows[kRowBlock];
+    for (int first = begin; first < end; first += kernels_.row_block) {
+      const int count = std::min(kernels_.row_block, end - first);
+      float products[kMostRowBlock][kTileRows];
+      InputRow rows[kMostRowBlock];
       for (int i = 0; i < count; ++i) {
-        rows[i] = (shared ? plan.shared_inputs : plan.hidden_inputs)[first + i];
+        rows[i] = plan.down_inputs[shared ? 1 : 0][first + i];
         rows[i].out = products[i];
       }
       kernels_.project(panels, rows, count);
@@ -170,32 +175,30 @@ void CpuOps::experts(float* out, const float* x, const int32_t* ids, const float
   ExpertPlan plan;
   plan_experts(plan, ids, gates, row_count, w);
   const int64_t hidden = w.hidden;
-  plan.inputs = take_inputs(row_count, hidden);
-  for_rows(row_count, hidden / 8,
-           [&](int row) { round_input(plan.inputs[row], x + row * hidden, hidden); });
+  RowInputs inputs = {x, row_count, hidden};
   plan.shared_gates = scratch_.take<float>(row_count);
-  multiply(plan.shared_gates, plan.inputs, row_count, w.shared_router);
+  multiply(plan.shared_gates, inputs, w.shared_router);
   for (int row = 0; row < row_count; ++row) {
     plan.shared_gates[row] = sigmoid_f32(plan.shared_gates[row]);
   }
   plan.hidden = scratch_.take<float>(static_cast<int64_t>(plan.pairs) * w.width);
   plan.shared_hidden = scratch_.take<float>(static_cast<int64_t>(row_count) * w.shared_width);
-  plan.hidden_inputs = take_inputs(plan.pairs, w.width);
-  plan.shared_inputs = take_inputs(row_count, w.shared_width);
+  RowInputs pair_inputs = {x, plan.pairs, hidden, plan.pair_rows};
+  plan.by_pair = kernels_.pairs && row_count > 1;
+  RowInputs& routed_inputs = plan.by_pair ? pair_inputs : inputs;
+  plan.gate_inputs[0] = shaped(routed_inputs, packed(w.gate));
+  plan.gate_inputs[1] = shaped(inputs, packed(w.shared_gate));
+  plan.up_inputs[0] = shaped(routed_inputs, packed(w.up));
+  plan.up_inputs[1] = shaped(inputs, packed(w.shared_up));
   plan.routed_tiles = packed(w.gate).tiles();
   CHECK_EQ(packed(w.up).tiles(), plan.routed_tiles);
   CHECK_EQ(packed(w.shared_up).tiles(), packed(w.shared_gate).tiles());
   const int tasks = plan.groups * plan.routed_tiles + packed(w.shared_gate).tiles();
   pool_.run(tasks, [&](int task, int) { expert_hidden_tile(plan, task, w); });
-  for_rows(plan.pairs + row_count, w.width / 8, [&](int i) {
-    if (i < plan.pairs) {
-      round_input(plan.hidden_inputs[i], plan.hidden + static_cast<int64_t>(i) * w.width, w.width);
-      return;
-    }
-    const int row = i - plan.pairs;
-    round_input(plan.shared_inputs[row],
-                plan.shared_hidden + static_cast<int64_t>(row) * w.shared_width, w.shared_width);
-  });
+  RowInputs hidden_inputs = {plan.hidden, plan.pairs, w.width};
+  RowInputs shared_inputs = {plan.shared_hidden, row_count, w.shared_width};
+  plan.down_inputs[0] = shaped(hidden_inputs, packed(w.down));
+  plan.down_inputs[1] = shaped(shared_inputs, packed(w.shared_down));
   CHECK_EQ(packed(w.down).tiles(), packed(w.shared_down).tiles());
   pool_.run(packed(w.down).tiles(),
             [&](int tile, int) { expert_output_tile(plan, out, row_count, tile, w); });

@@ -30,9 +30,13 @@ Status CpuOps::reserve(const OpsLimits& limits) {
   // Bytes of one row in the hungriest ops; each piece may be padded to 64 bytes. Wide values: four
   // of the widest with their group sums (hyper-connections, the n-gram layer, the MTP head).
   const int64_t slots = limits.top_experts + 1;
-  const int64_t wide = 4 * (limits.widest + limits.widest / 16 + 64);
-  const int64_t expert = slots * (3 * limits.expert_width + limits.expert_width / 8 + 128);
-  const int64_t low = 2 * (limits.low_rank + limits.low_rank / 16 + 64);
+  // Shaped rows have bf16 copies at some levels.
+  const int64_t wide = 4 * (limits.widest + limits.widest / 2 + 64);
+  // Levels that want rows evenly spaced have a copy of an expert's inputs for each of its rows,
+  // twice when gate and up differ in format.
+  const int64_t copies = kernels_.pairs ? 2 * slots * (limits.expert_input * 3 / 2 + 64) : 0;
+  const int64_t expert = copies + slots * (3 * limits.expert_width + limits.expert_width / 2 + 128);
+  const int64_t low = 2 * (limits.low_rank + limits.low_rank / 2 + 64);
   const int64_t inputs = (slots + 32) * static_cast<int64_t>(sizeof(InputRow));
   const int64_t row_bytes = (wide + expert + low) * 4 + inputs;
   scratch_.reserve(static_cast<size_t>(limits.rows * row_bytes + limits.widest * 8) + 16384);

@@ -16,6 +16,19 @@
 
 namespace flashlane::kernels::cpu {
 
+// Input rows of one width, shaped for each format that a stage's matrices have.
+struct RowInputs {
+  static constexpr int kMostFormats = 5;  // gate, up, their shared twins, and its router
+
+  const float* source = nullptr;  // [rows, cols]
+  int count = 0;
+  int64_t cols = 0;
+  const int32_t* source_rows = nullptr;  // [count]: where row i is in the source; null: at i
+  int formats = 0;
+  PanelFormat format[kMostFormats] = {};
+  InputRow* rows[kMostFormats] = {};  // [count] each
+};
+
 class CpuOps final : public Ops {
  public:
   CpuOps(const LevelKernels& kernels, int threads);
@@ -27,7 +40,8 @@ class CpuOps final : public Ops {
              const Matrix& table) override;
   void ngram_embed(float* out, std::span<const int64_t> rows, int row_count,
                    const NgramTable& table) override;
-  void project(float* out, const float* x, int row_count, const Matrix& weight) override;
+  using Ops::project;
+  void project(std::span<const Projection> projections, const float* x, int row_count) override;
   void hyper_read(float* mixed, float* inject, const float* streams, int row_count,
                   const HyperWeights& weights) override;
   void hyper_write(float* streams, const float* inject, const float* y, int row_count,
@@ -73,11 +87,14 @@ class CpuOps final : public Ops {
   template <typename Body>
   void for_rows(int row_count, int64_t work, const Body& body);
 
-  // Scratch for `count` rounded rows of `cols` values; fill each with round_input.
-  InputRow* take_inputs(int count, int64_t cols);
-  void round_input(const InputRow& input, const float* x, int64_t cols);
-  // out[row] = weight · inputs[row]; out is [count, rows of the weight].
-  void multiply(float* out, InputRow* inputs, int count, const Matrix& weight);
+  // The rows as this matrix takes them, shaped when its format is first asked for.
+  const InputRow* shaped(RowInputs& inputs, const PackedMatrix& matrix);
+  // Each projection of these rows, all in one stage.
+  void multiply(std::span<const Projection> projections, RowInputs& inputs);
+  void multiply(float* out, RowInputs& inputs, const Matrix& weight) {
+    const Projection one = {out, &weight};
+    multiply({&one, 1}, inputs);
+  }
 
   void plan_experts(ExpertPlan& plan, const int32_t* ids, const float* gates, int row_count,
                     const MoeWeights& weights);

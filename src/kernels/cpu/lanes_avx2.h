@@ -27,21 +27,33 @@ inline __m256 widen_bf16(const void* p) {
 inline Lanes load_bf16(const std::byte* p) {
   return {widen_bf16(p), widen_bf16(p + 16)};
 }
-inline __m256 widen_bytes(__m128i bytes) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+
+// 16 words of 32 bits, one for each lane.
+struct Words {
+  __m256i low, high;
+};
+
+inline Words load_words(const std::byte* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
-inline Lanes load_bytes(const std::byte* p) {
-  return {widen_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
-          widen_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+inline Words masked(Words w, uint32_t mask) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(mask));
+  return {_mm256_and_si256(w.low, all), _mm256_and_si256(w.high, all)};
 }
-// 16 bytes of two nibbles: the low ones and the high ones.
-inline void load_nibbles(const std::byte* p, Lanes* first, Lanes* second) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m128i mask = _mm_set1_epi8(0x0f);
-  const __m128i even = _mm_and_si128(bytes, mask);
-  const __m128i odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
-  *first = {widen_bytes(even), widen_bytes(_mm_srli_si128(even, 8))};
-  *second = {widen_bytes(odd), widen_bytes(_mm_srli_si128(odd, 8))};
+template <int kCount>
+Words shifted_up(Words w) {
+  return {_mm256_slli_epi32(w.low, kCount), _mm256_slli_epi32(w.high, kCount)};
+}
+template <int kCount>
+Words shifted_down(Words w) {
+  return {_mm256_srli_epi32(w.low, kCount), _mm256_srli_epi32(w.high, kCount)};
+}
+inline Lanes as_lanes(Words w) {
+  return {_mm256_castsi256_ps(w.low), _mm256_castsi256_ps(w.high)};
+}
+inline Lanes to_lanes(Words w) {
+  return {_mm256_cvtepi32_ps(w.low), _mm256_cvtepi32_ps(w.high)};
 }
 inline Lanes add(Lanes a, Lanes b) {
   return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};

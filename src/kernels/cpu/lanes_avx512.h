@@ -23,18 +23,31 @@ inline Lanes load_bf16(const std::byte* p) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 }
-inline Lanes widen_bytes(__m128i bytes) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+
+// 16 words of 32 bits, one for each lane.
+struct Words {
+  __m512i all;
+};
+
+inline Words load_words(const std::byte* p) {
+  return {_mm512_loadu_si512(p)};
 }
-inline Lanes load_bytes(const std::byte* p) {
-  return widen_bytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+inline Words masked(Words w, uint32_t mask) {
+  return {_mm512_and_si512(w.all, _mm512_set1_epi32(static_cast<int>(mask)))};
 }
-// 16 bytes of two nibbles: the low ones and the high ones.
-inline void load_nibbles(const std::byte* p, Lanes* first, Lanes* second) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m128i mask = _mm_set1_epi8(0x0f);
-  *first = widen_bytes(_mm_and_si128(bytes, mask));
-  *second = widen_bytes(_mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+template <int kCount>
+Words shifted_up(Words w) {
+  return {_mm512_slli_epi32(w.all, kCount)};
+}
+template <int kCount>
+Words shifted_down(Words w) {
+  return {_mm512_srli_epi32(w.all, kCount)};
+}
+inline Lanes as_lanes(Words w) {
+  return {_mm512_castsi512_ps(w.all)};
+}
+inline Lanes to_lanes(Words w) {
+  return {_mm512_cvtepi32_ps(w.all)};
 }
 inline Lanes add(Lanes a, Lanes b) {
   return {_mm512_add_ps(a.all, b.all)};

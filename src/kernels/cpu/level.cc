@@ -1,6 +1,10 @@
 // Which instruction levels this CPU and its operating system offer, and refusals that say so.
 #include "kernels/cpu/level.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 
 #include "kernels/ops.h"
@@ -24,9 +28,30 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-constexpr std::array<Level, 2> kLevels = {{
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+// The compiler's test doesn't know these bits, and Linux wants to be asked before the first use, as
+// the registers are large.
+bool has_amx() {
+  constexpr unsigned kBf16 = 1U << 22;
+  constexpr unsigned kTile = 1U << 24;
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // its number among the saved states
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (!has_avx512() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kBf16) == 0 || (d & kTile) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+constexpr std::array<Level, 4> kLevels = {{
     {"avx2", has_avx2, avx2_kernels},
     {"avx512", has_avx512, avx512_kernels},
+    {"avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
+    {"amx", has_amx, amx_kernels},
 }};
 
 }  // namespace
@@ -47,13 +72,6 @@ Result<const LevelKernels*> find_level(std::string_view isa) {
     if (level.present()) return &level.kernels();
     return error(ErrorCode::kUnsupported,
                  "instruction level \"{}\" is not available: this CPU has {}", isa, has);
-  }
-  if (isa == "avx512_bf16" || isa == "amx") {
-    return error(
-        ErrorCode::kUnsupported,
-        "instruction level \"{}\" is not built into the cpu backend yet; on this CPU it has "
-        "{}",
-        isa, has);
   }
   return invalid("instruction level \"{}\" is unknown; this CPU has {}", isa, has);
 }

@@ -10,44 +10,34 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "kernels/cpu/panel_format.h"
 
 namespace flashlane::kernels::cpu {
 
-inline constexpr int kLanes = 16;
-inline constexpr int kPanelRows = 16;  // output rows interleaved in one packed panel
-inline constexpr int kTilePanels = 4;  // most panels of one call
-inline constexpr int kTileRows = kPanelRows * kTilePanels;
-inline constexpr int kRowBlock = 6;     // most input rows worked on together
-inline constexpr int kPlainGroup = 64;  // columns summed on their own in plain matrices
-inline constexpr int kKeyChunk = 64;    // keys of one softmax step
-inline constexpr int kGdnColumns = 32;  // columns of a recurrent state worked on together
+inline constexpr int kTileRows = 64;  // most output rows of one call of project
+inline constexpr int kTileLines = kTileRows / kLanes;
+inline constexpr int kMostRowBlock = 64;  // of LevelKernels::row_block
+inline constexpr int kKeyChunk = 64;      // keys of one softmax step
+inline constexpr int kGdnColumns = 32;    // columns of a recurrent state worked on together
 
-enum class PanelKind : uint8_t { kF32, kBf16, kByte, kNibble };
-
-// Up to kTilePanels consecutive panels of one packed matrix. A panel holds, for each column, the
-// values of 16 output rows; nibbles hold two columns a byte (low first); scales are
-// [groups][scale, bias][16].
+// Consecutive panels of one packed matrix: `lines` lines of 16 output rows, `subs` to a panel.
 struct PanelTile {
-  PanelKind kind = PanelKind::kF32;
-  bool bf16_scales = false;
-  int panels = 0;
-  int64_t cols = 0;  // even: an odd last column is padded with a zero weight
-  int group = kPlainGroup;
-  int64_t sum_offset = 0;  // where the sums of this group size start in InputRow::sums
+  const PanelFormat* format = nullptr;
+  int subs = 1;
+  int lines = 0;  // ≤ kTileLines
+  int64_t groups = 0;
   const std::byte* data = nullptr;
   size_t panel_bytes = 0;
-  const std::byte* scales = nullptr;  // null for plain matrices
-  size_t panel_scale_bytes = 0;
-  int64_t outputs = 0;  // valid output rows of the tile, ≤ 16 * panels
+  int64_t outputs = 0;  // valid output rows of the tile, ≤ 16 * lines
 };
 
-// One input row as the matrix products take it: values rounded to bf16 (as floats, zero up to an
-// even count) and the sums of each group of 32, then 64, then 128 columns. out: where the tile's
-// first output goes.
+// One input row as the matrix products take it, shaped for one format: values rounded to bf16, each
+// group of columns padded with zeros. out: where the tile's first output goes.
 struct InputRow {
-  const float* x = nullptr;
-  const float* sums = nullptr;
-  float* out = nullptr;
+  const float* x;         // [groups, group]: each chunk as its InputOrder says
+  const uint16_t* pairs;  // [groups, group] as bf16 in the order of the columns; only where wanted
+  const float* sums;      // [groups] of the rounded values; only for scaled formats
+  float* out;
 };
 
 // One run of channels of a causal depthwise convolution over the rows of one segment.
@@ -96,22 +86,16 @@ struct GdnHead {
   float* copy = nullptr;  // [key_dim, kGdnColumns] of scratch
 };
 
-// Where the sums of `group` columns start in the sums of a row, and how many sums there are in all.
-constexpr int64_t sums_offset(int64_t cols, int group) {
-  const int64_t thirty_twos = (cols + 31) / 32;
-  return group == 32 ? 0 : (group == 64 ? thirty_twos : thirty_twos + thirty_twos / 2);
-}
-constexpr int64_t sums_count(int64_t cols) {
-  return sums_offset(cols, 128) + (cols + 31) / 128;
-}
-
 struct LevelKernels {
   const char* name;
-  // out[row] = tile · x[row], f32 accumulation in a fixed order: within a group by ascending
-  // column, then groups ascending, each lane one output row.
+  int row_block;  // input rows that one call of project likes to have
+  // Rows have `pairs`, and rows given to one call lie equally far apart.
+  bool pairs;
+  // out[row] = tile · x[row], each lane one output row, in the order of docs/row_rule.md.
   void (*project)(const PanelTile& tile, const InputRow* rows, int row_count);
-  // x rounded to bf16 into rounded, zeros up to padded; sums as in InputRow. rounded may be x.
-  void (*round_row)(float* rounded, float* sums, const float* x, int64_t cols, int64_t padded);
+  // One row of `cols` values as an InputRow has them; pairs may be null.
+  void (*shape_row)(float* shaped, uint16_t* pairs, float* sums, const float* x, int64_t cols,
+                    const PanelFormat& format);
   // out = x * (mean(x²) + eps)^(-1/2) * gain; out may be x.
   void (*rms_norm)(float* out, const float* x, const float* gain, int64_t count, float eps);
   // x = x * (Σx² + eps)^(-1/2) * scale.
@@ -142,6 +126,8 @@ struct LevelKernels {
 
 const LevelKernels& avx2_kernels();
 const LevelKernels& avx512_kernels();
+const LevelKernels& avx512_bf16_kernels();
+const LevelKernels& amx_kernels();
 
 // The kernels of a level by name, or of the highest that this CPU has for "auto".
 Result<const LevelKernels*> find_level(std::string_view isa);

@@ -52,24 +52,37 @@ inline Lanes silu_lanes(Lanes x) {
   return div(x, one_plus_exp_minus(x));
 }
 
-inline void round_row(float* rounded, float* sums, const float* x, int64_t cols, int64_t padded) {
-  for (int64_t i = 0; i < cols; i += kLanes) {
-    store_some(rounded + i, round_bf16(load_some(x + i, cols - i)), cols - i);
-  }
-  for (int64_t i = cols; i < padded; ++i) rounded[i] = 0;
-  const int64_t thirty_twos = (cols + 31) / 32;
-  for (int64_t i = 0; i < thirty_twos; ++i) {
-    const int64_t left = cols - i * 32;
-    Lanes total = load_some(rounded + i * 32, left);
-    if (left > kLanes) total = add(total, load_some(rounded + i * 32 + kLanes, left - kLanes));
-    sums[i] = sum_lanes(total);
-  }
-  // Sums of 64 and 128 are sums of two of the next smaller size.
-  float* sixty_fours = sums + thirty_twos;
-  for (int64_t i = 0; i < thirty_twos / 2; ++i) sixty_fours[i] = sums[2 * i] + sums[2 * i + 1];
-  float* largest = sixty_fours + thirty_twos / 2;
-  for (int64_t i = 0; i < thirty_twos / 4; ++i) {
-    largest[i] = sixty_fours[2 * i] + sixty_fours[2 * i + 1];
+// Sums of 32 meet in the lanes' tree; sums of 64 and 128 are sums of two of the next smaller size.
+inline float sum_of_group(const float* x, int group) {
+  const auto thirty_two = [&](int at) {
+    return sum_lanes(add(load(x + at), load(x + at + kLanes)));
+  };
+  if (group == 32) return thirty_two(0);
+  const float first = thirty_two(0) + thirty_two(32);
+  return group == 64 ? first : first + (thirty_two(64) + thirty_two(96));
+}
+
+inline void shape_row(float* shaped, uint16_t* pairs, float* sums, const float* x, int64_t cols,
+                      const PanelFormat& format) {
+  const int group = format.group;
+  const InputOrder& input = input_order(format);
+  float rounded[128];
+  for (int64_t start = 0; start < cols; start += group) {
+    for (int i = 0; i < group; i += kLanes) {
+      const int64_t left = cols - start - i;
+      store(rounded + i, round_bf16(left > 0 ? load_some(x + start + i, left) : zero_lanes()));
+    }
+    if (format.scaled) *sums++ = sum_of_group(rounded, group);
+    for (int chunk = 0; chunk < group; chunk += kChunk, shaped += kChunk) {
+      for (int i = 0; i < kChunk; ++i) shaped[i] = rounded[chunk + input.order[i]];
+      for (int i = 0; i < kChunk; i += kLanes) {
+        store(shaped + i, mul(load(shaped + i), load(input.factor + i)));
+      }
+    }
+    if (pairs == nullptr) continue;
+    for (int i = 0; i < group; ++i) {
+      *pairs++ = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, rounded[i]) >> 16);
+    }
   }
 }
 

@@ -4,8 +4,9 @@
 constexpr LevelKernels table_named(const char* name) {
   LevelKernels table = {};
   table.name = name;
+  table.row_block = kRowsTogether;
   table.project = project;
-  table.round_row = round_row;
+  table.shape_row = shape_row;
   table.rms_norm = rms_norm;
   table.unit_norm = unit_norm;
   table.dot = dot;

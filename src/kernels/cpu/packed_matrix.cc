@@ -2,6 +2,7 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -51,66 +52,64 @@ Status check_shape(const Matrix& matrix) {
   return {};
 }
 
-void pack_plain_row(const PackedMatrix& packed, const Matrix& matrix, const std::byte* source,
-                    int64_t lane, std::byte* panel) {
-  for (int64_t col = 0; col < matrix.cols; ++col) {
-    const auto at = static_cast<size_t>(col * kPanelRows + lane);
-    if (packed.kind == PanelKind::kBf16) {
-      std::memcpy(panel + at * 2, source + static_cast<size_t>(col) * 2, 2);
-      continue;
-    }
-    const DType dtype = matrix.layout == Layout::kF16 ? DType::kF16 : DType::kF32;
-    const float value = load_scalar(source, dtype, col);
-    std::memcpy(panel + at * 4, &value, 4);
-  }
+// Where line `line` of row `lane` of the panel stands in a group.
+uint32_t* word_at(const PackedMatrix& packed, std::byte* group, int64_t line, int64_t lane) {
+  return reinterpret_cast<uint32_t*>(group + (line * packed.subs + lane / kLanes) * kLineBytes) +
+         lane % kLanes;
 }
 
-void pack_codes(const PackedMatrix& packed, std::span<const uint8_t> codes, int64_t lane,
-                std::byte* panel) {
-  for (size_t col = 0; col < codes.size(); ++col) {
-    if (packed.kind == PanelKind::kByte) {
-      panel[col * kPanelRows + static_cast<size_t>(lane)] = std::byte{codes[col]};
-      continue;
-    }
-    std::byte& pair = panel[col / 2 * kPanelRows + static_cast<size_t>(lane)];
-    pair |= std::byte{codes[col]} << (col % 2 * 4);
+// The bits of one plain value as its word holds them.
+uint32_t plain_bits(const Matrix& matrix, const std::byte* row, int64_t col) {
+  if (matrix.layout == Layout::kBf16) {
+    uint16_t half;
+    std::memcpy(&half, row + static_cast<size_t>(col) * 2, 2);
+    return half;
   }
+  return std::bit_cast<uint32_t>(
+      load_scalar(row, matrix.layout == Layout::kF32 ? DType::kF32 : DType::kF16, col));
 }
 
-void pack_scales(const PackedMatrix& packed, const Matrix& matrix, size_t stored_row, int64_t lane,
-                 std::byte* panel) {
-  const size_t offset = stored_row * matrix.scale_row_bytes();
-  const std::byte* sources[2] = {matrix.scales + offset, matrix.biases + offset};
-  for (int64_t group = 0; group < matrix.cols / matrix.group; ++group) {
-    for (int64_t which = 0; which < 2; ++which) {
-      const auto at = static_cast<size_t>((group * 2 + which) * kPanelRows + lane);
-      if (packed.bf16_scales) {
-        std::memcpy(panel + at * 2, sources[which] + static_cast<size_t>(group) * 2, 2);
-      } else {
-        const float value = load_scalar(sources[which], matrix.scale_dtype, group);
-        std::memcpy(panel + at * 4, &value, 4);
-      }
-    }
+void pack_group_scales(const PackedMatrix& packed, const Matrix& matrix, size_t stored_row,
+                       int64_t group, int64_t lane, std::byte* to) {
+  const size_t row_at = stored_row * matrix.scale_row_bytes();
+  const int lines = packed.format.lines();
+  uint32_t* first = word_at(packed, to, lines, lane);
+  if (packed.format.bf16_scales) {
+    uint16_t scale, bias;
+    std::memcpy(&scale, matrix.scales + row_at + group * 2, 2);
+    std::memcpy(&bias, matrix.biases + row_at + group * 2, 2);
+    *first = scale | static_cast<uint32_t>(bias) << 16;
+    return;
   }
+  *first = std::bit_cast<uint32_t>(load_scalar(matrix.scales + row_at, matrix.scale_dtype, group));
+  *word_at(packed, to, lines + 1, lane) =
+      std::bit_cast<uint32_t>(load_scalar(matrix.biases + row_at, matrix.scale_dtype, group));
 }
 
 void pack_panel(PackedMatrix& packed, const Matrix& matrix, int64_t index, int64_t panel,
                 std::span<uint8_t> codes) {
-  const auto at = static_cast<size_t>(index * packed.panels + panel);
-  std::byte* data = packed.data.data() + at * packed.panel_bytes;
-  const int64_t first = panel * kPanelRows;
-  const int64_t lanes = std::min<int64_t>(kPanelRows, matrix.rows - first);
+  const PanelFormat& format = packed.format;
+  std::byte* data =
+      packed.data.data() + static_cast<size_t>(index * packed.panels + panel) * packed.panel_bytes;
+  const int64_t panel_rows = static_cast<int64_t>(kLanes) * packed.subs;
+  const int64_t first = panel * panel_rows;
+  const int64_t lanes = std::min<int64_t>(panel_rows, matrix.rows - first);
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const auto stored_row = static_cast<size_t>(index * matrix.stride_rows + first + lane);
     const std::byte* source = matrix.data + stored_row * matrix.row_bytes();
-    if (matrix.layout != Layout::kAffine) {
-      pack_plain_row(packed, matrix, source, lane, data);
-      continue;
+    if (format.scaled) affine_unpack({source, matrix.row_bytes()}, matrix.bits, codes);
+    for (int64_t group = 0; group < packed.groups; ++group) {
+      std::byte* to = data + static_cast<size_t>(group) * format.group_bytes(packed.subs);
+      const int64_t start = group * format.group;
+      const int64_t count = std::min<int64_t>(format.group, matrix.cols - start);
+      for (int64_t i = 0; i < count; ++i) {
+        const uint32_t bits = format.scaled ? codes[static_cast<size_t>(start + i)]
+                                            : plain_bits(matrix, source, start + i);
+        const ColumnPlace at = column_place(format, static_cast<int>(i));
+        *word_at(packed, to, at.line, lane) |= bits << (at.place * format.bits);
+      }
+      if (format.scaled) pack_group_scales(packed, matrix, stored_row, group, lane, to);
     }
-    affine_unpack({source, matrix.row_bytes()}, matrix.bits, codes);
-    pack_codes(packed, codes, lane, data);
-    pack_scales(packed, matrix, stored_row, lane,
-                packed.scales.data() + at * packed.panel_scale_bytes);
   }
 }
 
@@ -120,47 +119,32 @@ PanelTile PackedMatrix::tile(int64_t index, int tile) const {
   const int64_t first_panel = static_cast<int64_t>(tile) * tile_panels();
   const auto at = static_cast<size_t>(index * panels + first_panel);
   PanelTile result;
-  result.kind = kind;
-  result.bf16_scales = bf16_scales;
-  result.panels = static_cast<int>(std::min<int64_t>(tile_panels(), panels - first_panel));
-  result.cols = round_up<int64_t>(cols, 2);
-  result.group = group;
-  result.sum_offset = sums_offset(cols, group);
+  result.format = &format;
+  result.subs = subs;
+  result.lines = subs * static_cast<int>(std::min<int64_t>(tile_panels(), panels - first_panel));
+  result.groups = groups;
   result.data = data.data() + at * panel_bytes;
   result.panel_bytes = panel_bytes;
-  if (panel_scale_bytes != 0) {
-    result.scales = scales.data() + at * panel_scale_bytes;
-    result.panel_scale_bytes = panel_scale_bytes;
-  }
-  result.outputs = std::min<int64_t>(static_cast<int64_t>(result.panels) * kPanelRows,
-                                     rows - first_output(tile));
+  result.outputs =
+      std::min<int64_t>(static_cast<int64_t>(result.lines) * kLanes, rows - first_output(tile));
   return result;
 }
 
 Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool) {
   RETURN_IF_ERROR(check_shape(matrix));
   PackedMatrix packed;
+  packed.format = panel_format(matrix);
+  packed.subs = matrix.rows > kLanes ? 2 : 1;
   packed.rows = matrix.rows;
   packed.cols = matrix.cols;
   packed.count = matrix.count;
-  packed.panels = div_ceil<int64_t>(matrix.rows, kPanelRows);
-  const auto cols = static_cast<size_t>(round_up<int64_t>(matrix.cols, 2));
-  if (matrix.layout == Layout::kAffine) {
-    packed.kind = matrix.bits <= 4 ? PanelKind::kNibble : PanelKind::kByte;
-    packed.group = matrix.group;
-    packed.bf16_scales = matrix.scale_dtype == DType::kBf16;
-    packed.panel_bytes = cols * (packed.kind == PanelKind::kNibble ? kPanelRows / 2 : kPanelRows);
-    packed.panel_scale_bytes = static_cast<size_t>(matrix.cols / matrix.group) * 2 * kPanelRows *
-                               (packed.bf16_scales ? 2 : 4);
-  } else {
-    packed.kind = matrix.layout == Layout::kBf16 ? PanelKind::kBf16 : PanelKind::kF32;
-    packed.panel_bytes = cols * kPanelRows * (packed.kind == PanelKind::kBf16 ? 2 : 4);
-  }
+  packed.groups = div_ceil<int64_t>(matrix.cols, packed.format.group);
+  packed.panels = div_ceil<int64_t>(matrix.rows, static_cast<int64_t>(kLanes) * packed.subs);
+  packed.panel_bytes = static_cast<size_t>(packed.groups) * packed.format.group_bytes(packed.subs);
   const auto panels = static_cast<size_t>(packed.count * packed.panels);
   packed.data = Buffer(panels * packed.panel_bytes);
-  packed.scales = Buffer(panels * packed.panel_scale_bytes);
   // A task packs a run of panels with one buffer of codes.
-  constexpr int64_t kRun = 16;
+  constexpr int64_t kRun = 8;
   const int tasks = static_cast<int>(div_ceil<int64_t>(static_cast<int64_t>(panels), kRun));
   pool.run(tasks, [&](int task, int) {
     std::vector<uint8_t> codes(matrix.layout == Layout::kAffine ? static_cast<size_t>(matrix.cols)

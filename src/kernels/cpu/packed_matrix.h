@@ -1,12 +1,12 @@
-// The cpu backend's own copy of a matrix: panels of 16 output rows interleaved column by column, so
-// that one activation meets 16 weights in one load. Exact: codes stay codes (a nibble up to 4 bits,
-// a byte above), scales stay bf16 where the file has bf16, plain values stay what they are.
+// The cpu backend's own copy of a matrix or bank, in panels as panel_format.h says. Rows and
+// columns beyond the matrix hold zeros.
 #pragma once
 
 #include <cstdint>
 
 #include "base/result.h"
 #include "kernels/cpu/level.h"
+#include "kernels/cpu/panel_format.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matrix.h"
 #include "tensor/buffer.h"
@@ -14,25 +14,23 @@
 namespace flashlane::kernels::cpu {
 
 struct PackedMatrix {
-  PanelKind kind = PanelKind::kF32;
-  bool bf16_scales = false;
-  int group = kPlainGroup;
+  PanelFormat format;
+  int subs = 1;      // lines side by side in a panel: 16 output rows each
   int64_t rows = 0;  // of one matrix of the bank
   int64_t cols = 0;
   int64_t count = 0;   // matrices in the bank
+  int64_t groups = 0;  // of columns
   int64_t panels = 0;  // of one matrix
   size_t panel_bytes = 0;
-  size_t panel_scale_bytes = 0;  // 0 for plain matrices
-  Buffer data;                   // [count, panels, panel_bytes]
-  Buffer scales;                 // [count, panels, panel_scale_bytes]
+  Buffer data;  // [count, panels, panel_bytes]
 
   // Panels that one task takes: fewer in narrow matrices, so that there is work for more threads.
-  int tile_panels() const { return panels >= 8 ? kTilePanels : (panels >= 4 ? 2 : 1); }
+  int tile_panels() const { return panels >= 8 ? kTileRows / (kLanes * subs) : 1; }
   int tiles() const { return static_cast<int>((panels + tile_panels() - 1) / tile_panels()); }
   // Tile `tile` of matrix `index` of the bank.
   PanelTile tile(int64_t index, int tile) const;
   int64_t first_output(int tile) const {
-    return static_cast<int64_t>(tile) * tile_panels() * kPanelRows;
+    return static_cast<int64_t>(tile) * tile_panels() * kLanes * subs;
   }
 };
 

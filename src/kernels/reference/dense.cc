@@ -110,12 +110,15 @@ void ReferenceOps::ngram_embed(float* out, std::span<const int64_t> rows, int ro
   }
 }
 
-void ReferenceOps::project(float* out, const float* x, int row_count, const Matrix& weight) {
-  // Weight row outermost, so that each is read once for all rows.
-  for (int64_t n = 0; n < weight.rows; ++n) {
-    const float* w = weight_row(weight, 0, n);
-    for (int64_t row = 0; row < row_count; ++row) {
-      out[row * weight.rows + n] = dot(w, x + row * weight.cols, weight.cols);
+void ReferenceOps::project(std::span<const Projection> projections, const float* x, int row_count) {
+  for (const Projection& projection : projections) {
+    const Matrix& weight = *projection.weight;
+    // Weight row outermost, so that each is read once for all rows.
+    for (int64_t n = 0; n < weight.rows; ++n) {
+      const float* w = weight_row(weight, 0, n);
+      for (int64_t row = 0; row < row_count; ++row) {
+        projection.out[row * weight.rows + n] = dot(w, x + row * weight.cols, weight.cols);
+      }
     }
   }
 }

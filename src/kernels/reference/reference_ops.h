@@ -21,7 +21,8 @@ class ReferenceOps final : public Ops {
              const Matrix& table) override;
   void ngram_embed(float* out, std::span<const int64_t> rows, int row_count,
                    const NgramTable& table) override;
-  void project(float* out, const float* x, int row_count, const Matrix& weight) override;
+  using Ops::project;
+  void project(std::span<const Projection> projections, const float* x, int row_count) override;
   void hyper_read(float* mixed, float* inject, const float* streams, int row_count,
                   const HyperWeights& weights) override;
   void hyper_write(float* streams, const float* inject, const float* y, int row_count,
