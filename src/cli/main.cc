@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
   commands.push_back(tokenize_command(root));
   commands.push_back(template_command(root));
   commands.push_back(info_command(root));
+  commands.push_back(bench_command(root));
   try {
     root.parse(argc, argv);
   } catch (const CLI::CallForHelp& call) {
