@@ -34,6 +34,11 @@ double share(const Cell& cell, const Probes& probes) {
   return cell.gbps() / probes.all_threads.mean();
 }
 
+// Tokens a second for each GB/s that the memory gives, to set machines side by side.
+double per_gbps(const Cell& cell, const Probes& probes) {
+  return cell.tokens_per_second() / probes.all_threads.mean();
+}
+
 void write_cell(JsonLine& json, const Cell& cell, int threads, const Probes& probes) {
   json.begin_object();
   json.key("kind").text(kind_name(cell.kind));
@@ -44,7 +49,12 @@ void write_cell(JsonLine& json, const Cell& cell, int threads, const Probes& pro
   json.key("ms_max").number(cell.highest_ms()).key("bytes").number(cell.bytes());
   json.key("distinct_experts").number(cell.traffic.experts_per_layer());
   json.key("share_of_read_bandwidth").number(share(cell, probes));
-  json.key("gbps").number(cell.gbps()).key("expert_bytes").number(cell.expert_bytes());
+  json.key("tokens_per_second_per_gbps").number(per_gbps(cell, probes));
+  json.key("gbps").number(cell.gbps());
+  json.key("weight_bytes").number(cell.per_unit(cell.traffic.weight_bytes));
+  json.key("expert_bytes").number(cell.per_unit(cell.traffic.expert_bytes));
+  json.key("state_bytes").number(cell.per_unit(cell.traffic.state_bytes));
+  json.key("kv_bytes").number(cell.per_unit(cell.traffic.kv_bytes));
   json.key("context").integer(cell.context).key("units").integer(cell.timed_units);
   json.key("rounds").unsigned_integer(cell.ms.size());
   if (!cell.token_sha.empty()) json.key("token_sha").text(cell.token_sha);
@@ -99,12 +109,6 @@ double Cell::lowest_ms() const {
 double Cell::highest_ms() const {
   return *std::max_element(ms.begin(), ms.end());
 }
-double Cell::bytes() const {
-  return static_cast<double>(traffic.bytes()) / traffic_units;
-}
-double Cell::expert_bytes() const {
-  return static_cast<double>(traffic.expert_bytes) / traffic_units;
-}
 
 void write_probes(JsonLine& json, const Probes& probes) {
   json.key("probe_gbps").begin_array();
@@ -142,23 +146,24 @@ std::string cells_table(const std::vector<Cell>& cells, int threads, const Probe
   };
   if (threads != 1) probe("1 thread", probes.one_thread);
   probe(fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"), probes.all_threads);
-  fmt::format_to(append, "\n{:<26}{:>10}{:>12}{:>22}{:>12}{:>9}{:>8}{:>9}\n", "", "tokens/s", "ms",
-                 "(lowest to highest)", "MB", "GB/s", "share", "experts");
+  fmt::format_to(append, "\n{:<26}{:>10}{:>10}{:>12} {:>23}{:>11}{:>9}{:>8}{:>9}\n", "", "tokens/s",
+                 "per GB/s", "ms", "(lowest to highest)", "MB", "GB/s", "share", "experts");
   for (const Cell& cell : cells) {
-    fmt::format_to(append, "{:<26}{:>10.1f}{:>12.3f}{:>22}{:>12.2f}{:>9.2f}{:>7.0f}%{:>9.1f}\n",
-                   cell_words(cell), cell.tokens_per_second(), cell.median_ms(),
-                   fmt::format("({:.3f} to {:.3f})", cell.lowest_ms(), cell.highest_ms()),
-                   cell.bytes() / 1e6, cell.gbps(), share(cell, probes) * 100,
-                   cell.traffic.experts_per_layer());
+    fmt::format_to(
+        append, "{:<26}{:>10.1f}{:>10.1f}{:>12.3f} {:>23}{:>11.2f}{:>9.2f}{:>7.0f}%{:>9.1f}\n",
+        cell_words(cell), cell.tokens_per_second(), per_gbps(cell, probes), cell.median_ms(),
+        fmt::format("({:.3f} to {:.3f})", cell.lowest_ms(), cell.highest_ms()), cell.bytes() / 1e6,
+        cell.gbps(), share(cell, probes) * 100, cell.traffic.experts_per_layer());
     if (cell.drafts.has_value()) {
       fmt::format_to(append, "  {} of {} drafts accepted in {} rounds\n", cell.drafts->accepted,
                      cell.drafts->drafted, cell.drafts->rounds);
     }
   }
   out +=
-      "\nms: of a token (decode, drafted), of the whole prompt or reply, of a forward with the\n"
+      "\nper GB/s: tokens a second over the read bandwidth, mean of before and after.\n"
+      "ms: of a token (decode, drafted), of the whole prompt or reply, of a forward with the\n"
       "head, of a draft step; medians over rounds. MB: weights as stored, state and K/V that it\n"
-      "has to move, counted; share: of the read bandwidth, mean of before and after.\n"
+      "has to move, counted; share: of the read bandwidth.\n"
       "experts: distinct ones a layer.\n";
   return out;
 }

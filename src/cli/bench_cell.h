@@ -37,8 +37,8 @@ struct Cell {
   double lowest_ms() const;
   double highest_ms() const;
   double tokens_per_second() const { return tokens_per_unit * 1000 / median_ms(); }
-  double bytes() const;  // of one unit
-  double expert_bytes() const;
+  double per_unit(size_t counted) const { return static_cast<double>(counted) / traffic_units; }
+  double bytes() const { return per_unit(traffic.bytes()); }
   double gbps() const { return bytes() / median_ms() / 1e6; }
 };
 
