@@ -2,11 +2,12 @@
 # Times the npm package node-llama-cpp on nano-q4_1.gguf beside `flashlane bench` on the same model at the
 # same bits, in turns (A B B A), and prints the ratios. The package and its data stay in a build folder.
 #
-#   bench/peers/run.sh [--binary FLASHLANE] [--model DIR] [--peers DIR] [--work DIR] [--rounds N]
+#   bench/peers/run.sh [--binary FLASHLANE] [--model DIR] [--peers DIR] [--work DIR] [--rounds N] [--quick]
 #
 # --peers: a folder with bench.mjs and nano-q4_1.gguf; default ../shared/peers beside the repository.
 # --model: the nano with 4 bits and groups of 32, as `flashlane convert` writes it; default
 # models/flash-next-nano-4bit beside --peers. --rounds: of A B B A for each pair of thread counts; default 5.
+# --quick: one round of a short prompt and reply, to see that everything works; its figures mean nothing.
 set -euo pipefail
 
 version=3.22.1
@@ -27,6 +28,11 @@ work=$root/build/peers
 model=
 rounds=5
 while (($# > 0)); do
+  if [[ $1 == --quick ]]; then
+    prompt_tokens=32 decode_tokens=8 inner_rounds=1 rounds=1
+    shift
+    continue
+  fi
   (($# > 1)) || fail "$1 needs a value; see the top of $0"
   case $1 in
     --binary) binary=$2 ;;
@@ -34,7 +40,7 @@ while (($# > 0)); do
     --peers) peers=$2 ;;
     --work) work=$2 ;;
     --rounds) rounds=$2 ;;
-    *) fail "'$1' is no option; they are --binary, --model, --peers, --work, --rounds" ;;
+    *) fail "'$1' is no option; they are --binary, --model, --peers, --work, --rounds, --quick" ;;
   esac
   shift 2
 done

@@ -220,6 +220,7 @@ Cell ForwardBench::make_cell(CellKind kind, int rows, bool chain) const {
 std::vector<Cell> ForwardBench::run(const std::vector<int>& rows, int rounds,
                                     const BenchProgress& progress) {
   std::vector<Cell> cells;
+  cells.reserve(2 * rows.size() + 1);
   for (const int r : rows) cells.push_back(make_cell(CellKind::kForward, r, true));
   for (const int r : rows) {
     if (r > 1) cells.push_back(make_cell(CellKind::kForward, r, false));

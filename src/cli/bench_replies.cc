@@ -104,6 +104,7 @@ Result<ReplyRounds> time_rounds(model::Model& model, const ServingSizes& sizes,
 template <typename Time>
 std::vector<double> each_ms(const std::vector<TimedReply>& replies, Time time) {
   std::vector<double> ms;
+  ms.reserve(replies.size());
   for (const TimedReply& reply : replies) ms.push_back(time(reply.timings));
   return ms;
 }
