@@ -76,6 +76,7 @@ class TrafficTest : public testing::Test {
 
   static std::vector<int32_t> tokens(int count, int seed = 1) {
     std::vector<int32_t> ids;
+    ids.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) ids.push_back((i * 37 + seed * 101 + i * i) % 320);
     return ids;
   }
