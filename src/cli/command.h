@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "cli/option_table.h"
@@ -40,6 +41,11 @@ Command generate_command(CLI::App& root);
 Command info_command(CLI::App& root);
 Command convert_command(CLI::App& root);
 Command serve_command(CLI::App& root);
+Command bench_command(CLI::App& root);
+
+// What this binary is: "0.1.0", and the commit it was configured at.
+std::string_view version_number();
+std::string_view build_id();
 
 // `flashlane --version [--json]`.
 Result<Exit> print_version(bool json);

@@ -79,6 +79,7 @@ int run(int argc, char** argv) {
   commands.push_back(template_command(root));
   commands.push_back(info_command(root));
   commands.push_back(convert_command(root));
+  commands.push_back(bench_command(root));
   try {
     root.parse(argc, argv);
   } catch (const CLI::CallForHelp& call) {

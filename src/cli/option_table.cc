@@ -53,6 +53,19 @@ Result<int64_t> parse_integer(std::string_view text, std::string_view place, int
   return value;
 }
 
+Result<std::vector<int64_t>> parse_integers(std::string_view text, std::string_view place,
+                                            int64_t low, int64_t high) {
+  std::vector<int64_t> values;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    ASSIGN_OR_RETURN(const int64_t value,
+                     parse_integer(text.substr(start, end - start), place, low, high));
+    values.push_back(value);
+    start = end + 1;
+  }
+  return values;
+}
+
 Result<double> parse_number(std::string_view text, std::string_view place, double low,
                             double high) {
   std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);

@@ -89,6 +89,9 @@ Status resolve_options(const std::vector<OptionTable*>& tables, const OptionTabl
 // Exact parsers; `place` opens the message.
 Result<int64_t> parse_integer(std::string_view text, std::string_view place, int64_t low,
                               int64_t high);
+// "1,2,4": whole numbers between commas, at least one.
+Result<std::vector<int64_t>> parse_integers(std::string_view text, std::string_view place,
+                                            int64_t low, int64_t high);
 Result<double> parse_number(std::string_view text, std::string_view place, double low, double high);
 
 }  // namespace flashlane::cli

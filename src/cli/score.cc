@@ -66,16 +66,9 @@ void write_score(JsonLine& json, const PositionScore& score) {
 }
 
 Result<std::vector<int>> parse_positions(const std::string& list, int limit) {
-  std::vector<int> positions;
-  size_t start = 0;
-  while (start <= list.size()) {
-    const size_t end = std::min(list.find(',', start), list.size());
-    ASSIGN_OR_RETURN(const int64_t position,
-                     parse_integer(std::string_view(list).substr(start, end - start), "--positions",
-                                   0, limit - 1));
-    positions.push_back(static_cast<int>(position));
-    start = end + 1;
-  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> given,
+                   parse_integers(list, "--positions", 0, limit - 1));
+  std::vector<int> positions(given.begin(), given.end());
   std::sort(positions.begin(), positions.end());
   return positions;
 }

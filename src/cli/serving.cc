@@ -86,14 +86,19 @@ std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& 
   return std::make_shared<const scheduler::TokenBytes>(bytes);
 }
 
-Result<std::unique_ptr<engine::Engine>> make_engine(
-    model::Model& model, const ServingSizes& sizes,
-    std::shared_ptr<const scheduler::TokenBytes> token_bytes) {
-  ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
+engine::EngineOptions engine_options(const model::Model& model, const ServingSizes& sizes) {
   engine::EngineOptions engine;
   engine.scheduler.context = sizes.runner.context;
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;
   engine.scheduler.max_draft = model.weights().has_mtp ? sizes.runner.max_draft : 0;
+  return engine;
+}
+
+Result<std::unique_ptr<engine::Engine>> make_engine(
+    model::Model& model, const ServingSizes& sizes,
+    std::shared_ptr<const scheduler::TokenBytes> token_bytes) {
+  ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
+  engine::EngineOptions engine = engine_options(model, sizes);
   engine.scheduler.token_bytes = std::move(token_bytes);
   return std::make_unique<engine::Engine>(std::move(runner), std::move(engine));
 }

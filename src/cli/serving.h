@@ -48,6 +48,9 @@ std::vector<int32_t> end_ids(const ModelTexts& texts, const model::ModelShape& s
 // The bytes that each token adds to a reply's text, for stop strings; special tokens add none.
 std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& tokenizer);
 
+// What an engine over a runner of these sizes needs to know.
+engine::EngineOptions engine_options(const model::Model& model, const ServingSizes& sizes);
+
 // Makes runner and engine over a loaded model, which must outlive them.
 Result<std::unique_ptr<engine::Engine>> make_engine(
     model::Model& model, const ServingSizes& sizes,

@@ -28,18 +28,26 @@ std::vector<std::string> isa_levels() {
 
 }  // namespace
 
+std::string_view version_number() {
+  return FLASHLANE_VERSION;
+}
+
+std::string_view build_id() {
+  return FLASHLANE_BUILD;
+}
+
 Result<Exit> print_version(bool json_wanted) {
   model::BackendOptions options;
   options.threads = 1;
   ASSIGN_OR_RETURN(const auto ops, model::make_ops(options));
   if (!json_wanted) {
-    fmt::print("flashlane {} ({}), {} activations, {}\n", FLASHLANE_VERSION, FLASHLANE_BUILD,
+    fmt::print("flashlane {} ({}), {} activations, {}\n", version_number(), build_id(),
                ops->info().activations, ops->info().isa);
     return Exit::kOk;
   }
   JsonLine json;
   json.begin_object();
-  json.key("version").text(FLASHLANE_VERSION).key("build").text(FLASHLANE_BUILD);
+  json.key("version").text(version_number()).key("build").text(build_id());
   json.key("activations").text(ops->info().activations).key("isa").text(ops->info().isa);
   json.key("isa_available").begin_array();
   for (const std::string& level : isa_levels()) json.text(level);

@@ -18,6 +18,7 @@ Model::Model(std::unique_ptr<Weights> weights, std::unique_ptr<kernels::Ops> ops
 void Model::forward(Activations& act, const Batch& batch, std::span<const SegmentInput> inputs,
                     const StateLayout& layout, std::byte* kv_base, Probe* probe) {
   check_batch(act, batch, inputs);
+  if (probe != nullptr) probe->begin(batch);
   Step step{*ops_, act, batch, inputs, layout, kv_base, probe};
   ops_->embed(act.streams, batch.tokens, shape().streams, weights_->embedding);
   int delta_index = 0;
@@ -39,6 +40,7 @@ void Model::mtp_forward(Activations& act, const float* wide, const Batch& batch,
   CHECK(weights_->has_mtp);
   check_batch(act, batch, inputs);
   const MtpHead& head = weights_->mtp;
+  if (probe != nullptr) probe->begin(batch);
   Step step{*ops_, act, batch, inputs, layout, kv_base, probe};
   step.name = "mtp_";
   ops_->embed(act.scratch[0], batch.tokens, 1, weights_->embedding);

@@ -16,11 +16,13 @@
 
 namespace flashlane::model {
 
-// Receives values inside the network (tests, debugging). Names as in tests/fixtures:
+// Receives values inside the network (tests, counting). Names as in tests/fixtures:
 // "layer3_streams".
 class Probe {
  public:
   virtual ~Probe() = default;
+  // Before each forward of the trunk or the MTP head; the spans live until it ends.
+  virtual void begin(const kernels::Batch& /*batch*/) {}
   virtual void floats(std::string_view name, const float* values, int rows, int width) = 0;
   virtual void ints(std::string_view name, const int32_t* values, int rows, int width) = 0;
 };

@@ -335,20 +335,22 @@ void describe(Weights& weights) {
   }
 }
 
-void add_layer_matrices(LayerWeights& layer, std::vector<Matrix*>& matrices) {
-  for (kernels::HyperWeights* hyper : {&layer.attention_hyper, &layer.mlp_hyper}) {
+// `Layer` is LayerWeights, const or not, and `List` a vector of pointers that are as const.
+template <typename Layer, typename List>
+void add_layer_matrices(Layer& layer, List& matrices) {
+  for (auto* hyper : {&layer.attention_hyper, &layer.mlp_hyper}) {
     matrices.insert(matrices.end(), {&hyper->down, &hyper->up, &hyper->inject});
   }
   if (layer.kind == LayerKind::kDelta) {
-    DeltaWeights& delta = layer.delta;
+    auto& delta = layer.delta;
     matrices.insert(matrices.end(),
                     {&delta.in_qkv, &delta.in_z, &delta.in_b, &delta.in_a, &delta.out});
   } else {
-    SparseWeights& sparse = layer.sparse;
+    auto& sparse = layer.sparse;
     matrices.insert(matrices.end(),
                     {&sparse.query, &sparse.key, &sparse.value, &sparse.index, &sparse.out});
   }
-  kernels::MoeWeights& moe = layer.moe;
+  auto& moe = layer.moe;
   matrices.insert(matrices.end(), {&moe.router, &moe.gate, &moe.up, &moe.down, &moe.shared_gate,
                                    &moe.shared_up, &moe.shared_down, &moe.shared_router});
 }
@@ -365,6 +367,12 @@ std::vector<Matrix*> kernel_matrices(Weights& weights) {
   matrices.insert(matrices.end(), {&mtp.fuse.embedding_projection, &mtp.fuse.hidden_projection});
   add_layer_matrices(mtp.layer, matrices);
   matrices.insert(matrices.end(), {&mtp.mixer.down, &mtp.mixer.up});
+  return matrices;
+}
+
+std::vector<const Matrix*> layer_matrices(const LayerWeights& layer) {
+  std::vector<const Matrix*> matrices;
+  add_layer_matrices(layer, matrices);
   return matrices;
 }
 

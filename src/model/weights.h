@@ -88,6 +88,9 @@ Result<std::unique_ptr<Weights>> load_weights(const ModelShape& shape,
 // which are looked up.
 std::vector<kernels::Matrix*> kernel_matrices(Weights& weights);
 
+// Those of one layer, the banks of experts among them; empty ones where it has none.
+std::vector<const kernels::Matrix*> layer_matrices(const LayerWeights& layer);
+
 // Hands every matrix that kernels read to the backend.
 Status prepare_weights(Weights& weights, kernels::Ops& ops);
 

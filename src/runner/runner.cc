@@ -194,7 +194,7 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
     batch.add({&slot_of.state(), slot_of.history()}, segment.start_position,
               slot_of.state().pending_rows, segment.tokens);
   }
-  model.forward(activations, batch.batch(), batch.inputs(), layout, pool.data());
+  model.forward(activations, batch.batch(), batch.inputs(), layout, pool.data(), options.probe);
 }
 
 void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
@@ -238,7 +238,7 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
   }
   const int rows = static_cast<int>(sample_rows.size());
   if (rows == 0) return;
-  model.head(activations, logits.as<float>(), activations.streams, rows);
+  model.head(activations, logits.as<float>(), activations.streams, rows, options.probe);
   draw(rows);
 
   batch.clear(Role::kDecode);
@@ -268,7 +268,7 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     }
   }
   const int rows = batch.rows();
-  model.head(activations, logits.as<float>(), activations.streams, rows);
+  model.head(activations, logits.as<float>(), activations.streams, rows, options.probe);
   draw(rows);
 
   batch.clear(Role::kDecode);
@@ -311,7 +311,7 @@ void Runner::State::extend(const Segment& segment, int start, std::span<const in
 
 void Runner::State::run_mtp() {
   model.mtp_forward(activations, activations.streams, batch.batch(), batch.inputs(), layout,
-                    pool.data());
+                    pool.data(), options.probe);
 }
 
 // Runs the batch of kept rows through the MTP head, then chains drafts: each is drawn with the
@@ -331,7 +331,7 @@ void Runner::State::draft(const StepPlan& plan, StepResult& result) {
       sample_rows.push_back(sample_row(plan.segments[chain.segment].sampling, chain.position + 2));
     }
     const int rows = static_cast<int>(chains.size());
-    model.mtp_head(activations, logits.as<float>(), activations.streams, rows);
+    model.mtp_head(activations, logits.as<float>(), activations.streams, rows, options.probe);
     draw(rows);
     for (size_t i = 0; i < chains.size(); ++i) {
       result.segments[chains[i].segment].drafts.push_back(drawn[i]);

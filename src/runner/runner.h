@@ -21,6 +21,7 @@ struct RunnerOptions {
   int page_rows = 256;
   int max_draft = 3;
   DType kv_dtype = DType::kF32;
+  model::Probe* probe = nullptr;  // sees every forward; for counting, as it costs time
 };
 
 struct RunnerMemory {

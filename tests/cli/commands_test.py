@@ -26,7 +26,8 @@ class Version(support.CommandTest):
         self.assertIn(version["version"], self.succeed("--version").decode())
 
     def test_help_teaches(self):
-        for command in ("serve", "generate", "score", "tokenize", "template", "info", "convert"):
+        for command in ("serve", "generate", "score", "tokenize", "template", "info", "convert",
+                        "bench"):
             text = self.succeed(command, "--help").decode()
             for word in ("Examples:", "Exit codes:", f"flashlane {command}", "default"):
                 self.assertIn(word, text, command)
