@@ -137,7 +137,7 @@ PanelTile PackedMatrix::tile(int64_t index, int tile) const {
   return result;
 }
 
-Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool) {
+Result<PackedMatrix> shape_packed(const Matrix& matrix) {
   RETURN_IF_ERROR(check_shape(matrix));
   PackedMatrix packed;
   packed.rows = matrix.rows;
@@ -156,21 +156,34 @@ Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool) {
     packed.kind = matrix.layout == Layout::kBf16 ? PanelKind::kBf16 : PanelKind::kF32;
     packed.panel_bytes = cols * kPanelRows * (packed.kind == PanelKind::kBf16 ? 2 : 4);
   }
-  const auto panels = static_cast<size_t>(packed.count * packed.panels);
-  packed.data = Buffer(panels * packed.panel_bytes);
-  packed.scales = Buffer(panels * packed.panel_scale_bytes);
+  return packed;
+}
+
+void PackedMatrix::allocate() {
+  const auto all = static_cast<size_t>(count * panels);
+  data = Buffer(all * panel_bytes);
+  scales = Buffer(all * panel_scale_bytes);
+}
+
+void pack_part(PackedMatrix& packed, const Matrix& matrix, const MatrixPart& part,
+               ThreadPool& pool) {
+  const int64_t end_row = part.first_row + part.row_count;
+  CHECK(part.first_row % kPanelRows == 0);
+  CHECK(end_row == matrix.rows || end_row % kPanelRows == 0);
+  const int64_t first_panel = part.first_row / kPanelRows;
+  const int64_t panels = div_ceil<int64_t>(end_row, kPanelRows) - first_panel;
   // A task packs a run of panels with one buffer of codes.
   constexpr int64_t kRun = 16;
-  const int tasks = static_cast<int>(div_ceil<int64_t>(static_cast<int64_t>(panels), kRun));
+  const int64_t all = part.count * panels;
+  const int tasks = static_cast<int>(div_ceil<int64_t>(all, kRun));
   pool.run(tasks, [&](int task, int) {
     std::vector<uint8_t> codes(matrix.layout == Layout::kAffine ? static_cast<size_t>(matrix.cols)
                                                                 : 0);
-    const int64_t end = std::min<int64_t>((task + 1) * kRun, static_cast<int64_t>(panels));
-    for (int64_t panel = task * kRun; panel < end; ++panel) {
-      pack_panel(packed, matrix, panel / packed.panels, panel % packed.panels, codes);
+    const int64_t end = std::min<int64_t>((task + 1) * kRun, all);
+    for (int64_t i = task * kRun; i < end; ++i) {
+      pack_panel(packed, matrix, part.first + i / panels, first_panel + i % panels, codes);
     }
   });
-  return packed;
 }
 
 }  // namespace flashlane::kernels::cpu
