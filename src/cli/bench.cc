@@ -244,7 +244,8 @@ Result<Exit> run_bench(const BenchOptions& options) {
   const Machine machine = read_machine();
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(BenchPlan plan, make_plan(options, outline));
-  ASSIGN_OR_RETURN(const auto model, load_model(outline, options.model, plan.lanes));
+  ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(outline, plan.lanes));
+  ASSIGN_OR_RETURN(const auto model, load_model(outline, memory, options.model, plan.lanes));
   if (!model->weights().has_mtp) {
     if (options.drafts == "on") {
       return invalid("--drafts on: the weights of {} hold no MTP head", outline.location.name);

@@ -141,11 +141,10 @@ std::string_view reason_name(scheduler::FinishReason reason) {
   UNREACHABLE();
 }
 
-std::string outcome_json(const Outcome& outcome, bool has_text, size_t prompt_tokens) {
+void write_outcome(JsonLine& json, const Outcome& outcome, bool has_text, size_t prompt_tokens) {
   const scheduler::DraftStats& drafts = outcome.last.drafts;
   const engine::Timings& timings = outcome.last.timings;
-  JsonLine json;
-  json.begin_object().key("ids").ids(outcome.ids).key("text");
+  json.key("ids").ids(outcome.ids).key("text");
   has_text ? json.text(outcome.text) : json.null();
   json.key("finish_reason").text(reason_name(outcome.last.reason));
   json.key("token_sha").text(token_sha(outcome.ids));
@@ -156,8 +155,7 @@ std::string outcome_json(const Outcome& outcome, bool has_text, size_t prompt_to
   json.key("timings").begin_object();
   json.key("queue_ms").number(timings.queue_ms).key("prefill_ms").number(timings.prefill_ms);
   json.key("first_token_ms").number(timings.first_token_ms);
-  json.key("decode_ms").number(timings.decode_ms).end_object().end_object();
-  return json.str();
+  json.key("decode_ms").number(timings.decode_ms).end_object();
 }
 
 Result<Exit> run_generate(const GenerateOptions& options) {
@@ -174,14 +172,23 @@ Result<Exit> run_generate(const GenerateOptions& options) {
   wanted.context = static_cast<int64_t>(prompt_tokens) + request.max_tokens;
   wanted.prefill_chunk = options.prefill_chunk;
   ASSIGN_OR_RETURN(const ServingSizes sizes, serving_sizes(wanted, outline));
-  ASSIGN_OR_RETURN(const auto model, load_model(outline, options.model, sizes.runner));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
+  size_t peak_bytes = 0;
+  ASSIGN_OR_RETURN(const auto model,
+                   load_model(outline, plan, options.model, sizes.runner, &peak_bytes));
   ASSIGN_OR_RETURN(const auto engine, make_engine(*model, sizes, nullptr));
   hold_signals();
   ASSIGN_OR_RETURN(engine::Reply reply, engine->submit(std::move(request)));
   const Outcome outcome = follow(reply, texts.tokenizer.get(), !options.json);
   if (outcome.last.reason == scheduler::FinishReason::kError) return outcome.last.error;
   if (options.json) {
-    fmt::print("{}\n", outcome_json(outcome, texts.tokenizer != nullptr, prompt_tokens));
+    JsonLine json;
+    json.begin_object();
+    write_outcome(json, outcome, texts.tokenizer != nullptr, prompt_tokens);
+    json.key("memory");
+    write_measured(json, plan, peak_bytes);
+    json.end_object();
+    fmt::print("{}\n", json.str());
   } else {
     fmt::print("\n");
   }
@@ -220,7 +227,8 @@ Command generate_command(CLI::App& root) {
       "  flashlane generate --model synth:tiny,format=bf16 --prompt-ids ids.json --json\n"
       "\n--json prints "
       "{\"ids\",\"text\",\"finish_reason\",\"token_sha\",\"prompt_tokens\",\"drafts\",\n"
-      "\"timings\"}; token_sha is the sha256 of the reply's decimal ids joined by commas, end "
+      "\"timings\",\"memory\"}; token_sha is the sha256 of the reply's decimal ids joined by "
+      "commas, end "
       "token\n"
       "included; times are in milliseconds. Text leaves special tokens out. Drafts change the\n"
       "speed and never a token.\n");

@@ -1,5 +1,5 @@
-// `flashlane info`: what a model is and what it would take to serve, from its configuration and
-// file headers; no weight is read.
+// `flashlane info`: what a model is and what it would take to serve, from its configuration,
+// file headers and norms; no matrix is read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void print_shape(const ModelOutline& outline, const std::string& format) {
   fmt::print("vocabulary {}, context {} positions, {} of {} experts a token, MTP head: {}\n",
              shape.vocabulary, shape.max_position, shape.top_experts, shape.experts,
              shape.mtp_layers > 0 ? "yes" : "no");
-  fmt::print("format {}, {} bytes of weights\n", format, outline.weights_bytes);
+  fmt::print("format {}, {} bytes of weights\n", format, outline.stored_bytes);
   fmt::print("backend {} ({}), {} activations, {} threads\n", outline.backend.name,
              outline.backend.isa, outline.backend.activations, outline.backend.threads);
 }
@@ -86,8 +86,10 @@ Result<Exit> run_info(const InfoOptions& options) {
   ASSIGN_OR_RETURN(const ServingSizes sizes, serving_sizes(options.serving, outline));
   const runner::RunnerOptions& runner = sizes.runner;
   ASSIGN_OR_RETURN(const std::string format, model_format(outline));
-  const MemoryPlan plan = plan_memory(outline, runner);
-  RETURN_IF_ERROR(check_memory_limit(plan, options.model));
+  // A format that this backend can't serve has a shape all the same, and no plan.
+  const Result<MemoryPlan> plan = plan_memory(outline, runner);
+  if (!plan.ok() && plan.error().code != ErrorCode::kUnsupported) return plan.error();
+  if (plan.ok()) RETURN_IF_ERROR(check_memory_limit(*plan, options.model));
   if (options.json) {
     JsonLine json;
     json.begin_object().key("model").text(outline.location.name);
@@ -95,21 +97,28 @@ Result<Exit> run_info(const InfoOptions& options) {
     json.key("shape");
     write_shape(json, outline.shape);
     json.key("format").text(format);
-    json.key("bytes").unsigned_integer(outline.weights_bytes);
+    json.key("bytes").unsigned_integer(outline.stored_bytes);
     json.key("backend").text(outline.backend.name).key("isa").text(outline.backend.isa);
     json.key("activations").text(outline.backend.activations);
     json.key("plan");
-    write_memory(json, plan, runner);
+    if (plan.ok()) {
+      write_memory(json, *plan, runner);
+    } else {
+      json.null();
+      json.key("refused").text(plan.error().message);
+    }
     json.end_object();
     fmt::print("{}\n", json.str());
     return Exit::kOk;
   }
   print_shape(outline, format);
-  if (options.plan) {
-    fmt::print("{}", memory_table(plan, runner));
+  if (!plan.ok()) {
+    fmt::print("the {} backend can't serve it: {}\n", outline.backend.name, plan.error().message);
+  } else if (options.plan) {
+    fmt::print("{}", memory_table(*plan, runner));
   } else {
     fmt::print("serving it takes {:.1f} MiB (--plan shows the parts)\n",
-               static_cast<double>(plan.total_bytes()) / (1024.0 * 1024.0));
+               static_cast<double>(plan->total_bytes()) / (1024.0 * 1024.0));
   }
   return Exit::kOk;
 }

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 
+#include "base/process_memory.h"
 #include "format/checkpoint.h"
 #include "model/synth.h"
 
@@ -42,6 +44,18 @@ Result<size_t> weights_size(const model::ModelLocation& location) {
   return checkpoint->weight_bytes();
 }
 
+// An allowance, from what a server without weights was seen to hold: about 1 MiB, 2 with the
+// bundled tokenizer of half a MiB.
+size_t process_size(const model::ModelLocation& location) {
+  constexpr size_t kAlways = size_t{3} << 20;
+  constexpr size_t kTokenizerShare = 4;
+  if (location.directory.empty()) return kAlways;
+  std::error_code missing;
+  const auto bytes = std::filesystem::file_size(
+      std::filesystem::path(location.directory) / "tokenizer.json", missing);
+  return missing ? kAlways : kAlways + kTokenizerShare * bytes;
+}
+
 }  // namespace
 
 Result<ModelOutline> outline_model(const ModelOptions& options) {
@@ -49,9 +63,10 @@ Result<ModelOutline> outline_model(const ModelOptions& options) {
   ASSIGN_OR_RETURN(outline.location, model::locate_model(options.model_name()));
   ASSIGN_OR_RETURN(outline.shape, model::read_shape(outline.location));
   ASSIGN_OR_RETURN(const auto ops, model::make_ops(options.backend_options()));
+  outline.backend_options = options.backend_options();
   outline.backend = ops->info();
   outline.kv_dtype = options.kv(outline.backend.default_kv_dtype);
-  ASSIGN_OR_RETURN(outline.weights_bytes, weights_size(outline.location));
+  ASSIGN_OR_RETURN(outline.stored_bytes, weights_size(outline.location));
   return outline;
 }
 
@@ -60,8 +75,18 @@ int page_rows_for(const model::ModelShape& shape) {
   return round_up(kAbout, std::max(1, shape.index_block));
 }
 
-MemoryPlan plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options) {
-  return {outline.weights_bytes, runner::runner_memory(outline.shape, options)};
+Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options) {
+  ASSIGN_OR_RETURN(const model::ModelMemory memory,
+                   model::model_memory(outline.location, outline.backend_options, options.max_rows,
+                                       options.context));
+  MemoryPlan plan;
+  plan.weights_bytes = memory.weights.anonymous_bytes();
+  plan.scratch_bytes = memory.scratch_bytes;
+  plan.runner = runner::runner_memory(outline.shape, options);
+  plan.process_bytes = process_size(outline.location);
+  plan.file_bytes = memory.weights.file_bytes();
+  plan.available_bytes = available_memory();
+  return plan;
 }
 
 Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options) {
@@ -73,18 +98,22 @@ Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options) {
 }
 
 std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& options) {
-  std::string out = "memory plan                            MiB\n";
+  std::string out = "memory plan                               MiB\n";
   const auto line = [&](const std::string& name, size_t bytes) {
-    fmt::format_to(std::back_inserter(out), "  {:<30}{:>10.1f}\n", name,
+    fmt::format_to(std::back_inserter(out), "  {:<33}{:>10.1f}\n", name,
                    static_cast<double>(bytes) / kMib);
   };
-  line("weights, as stored", plan.weights_bytes);
+  line("weights, as the backend has them", plan.weights_bytes);
+  line("backend scratch", plan.scratch_bytes);
   line(fmt::format("states of {} sequence(s)", options.slots), plan.runner.states_bytes);
   line(fmt::format("{} K/V, {} positions", options.kv_dtype == DType::kF32 ? "f32" : "bf16",
                    options.context),
        plan.runner.pages_bytes);
   line(fmt::format("step buffers, {} rows", options.max_rows), plan.runner.step_bytes);
+  line("the process itself, about", plan.process_bytes);
   line("total", plan.total_bytes());
+  line("besides, in files, looked up", plan.file_bytes);
+  if (plan.available_bytes.has_value()) line("available now", *plan.available_bytes);
   return out;
 }
 
@@ -94,19 +123,45 @@ void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOp
   json.key("page_rows").integer(options.page_rows).key("step_rows").integer(options.max_rows);
   json.key("kv_dtype").text(options.kv_dtype == DType::kF32 ? "f32" : "bf16");
   json.key("weights_bytes").unsigned_integer(plan.weights_bytes);
+  json.key("scratch_bytes").unsigned_integer(plan.scratch_bytes);
   json.key("states_bytes").unsigned_integer(plan.runner.states_bytes);
   json.key("pages_bytes").unsigned_integer(plan.runner.pages_bytes);
   json.key("step_bytes").unsigned_integer(plan.runner.step_bytes);
+  json.key("process_bytes").unsigned_integer(plan.process_bytes);
   json.key("total_bytes").unsigned_integer(plan.total_bytes());
+  json.key("file_bytes").unsigned_integer(plan.file_bytes);
+  json.key("available_bytes");
+  plan.available_bytes.has_value() ? json.unsigned_integer(*plan.available_bytes) : json.null();
+  json.end_object();
+}
+
+std::string measured_memory(const MemoryPlan& plan) {
+  const ResidentMemory now = resident_memory();
+  const auto mib = [](size_t bytes) { return static_cast<double>(bytes) / kMib; };
+  return fmt::format("resident: {:.1f} MiB of {:.1f} planned, and {:.1f} MiB of files' pages\n",
+                     mib(now.anonymous_bytes), mib(plan.total_bytes()), mib(now.file_bytes));
+}
+
+void write_measured(JsonLine& json, const MemoryPlan& plan, size_t loading_peak_bytes) {
+  const ResidentMemory now = resident_memory();
+  json.begin_object();
+  json.key("planned_bytes").unsigned_integer(plan.total_bytes());
+  json.key("anonymous_bytes").unsigned_integer(now.anonymous_bytes);
+  json.key("loading_peak_bytes").unsigned_integer(loading_peak_bytes);
+  json.key("file_bytes").unsigned_integer(now.file_bytes);
   json.end_object();
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const ModelOutline& outline,
+                                                 const MemoryPlan& plan,
                                                  const ModelOptions& model_options,
-                                                 const runner::RunnerOptions& options) {
-  RETURN_IF_ERROR(check_memory_limit(plan_memory(outline, options), model_options));
+                                                 const runner::RunnerOptions& options,
+                                                 size_t* peak_bytes) {
+  RETURN_IF_ERROR(check_memory_limit(plan, model_options));
   model::LoadOptions load;
-  load.backend = model_options.backend_options();
+  load.backend = outline.backend_options;
+  load.more_bytes = plan.total_bytes() - plan.weights_bytes - plan.scratch_bytes;
+  load.peak_bytes = peak_bytes;
   load.max_rows = options.max_rows;
   load.context = options.context;
   load.progress = Progress();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -15,13 +16,20 @@
 
 namespace flashlane::cli {
 
-// What serving or scoring will hold, from sizes alone.
+// What serving or scoring will hold, from sizes alone. All but file_bytes is anonymous memory,
+// which is what "resident" means: file-backed pages the system takes back when it needs them.
 struct MemoryPlan {
-  size_t weights_bytes = 0;
+  size_t weights_bytes =
+      0;  // as the backend keeps them, vectors and tables made in memory included
+  size_t scratch_bytes = 0;  // the backend's own
   runner::RunnerMemory runner;
+  size_t process_bytes = 0;  // program and libraries, texts, threads, small objects
+  size_t file_bytes = 0;     // embedding and n-gram tables, looked up in the files
+  std::optional<size_t> available_bytes;
 
   size_t total_bytes() const {
-    return weights_bytes + runner.states_bytes + runner.pages_bytes + runner.step_bytes;
+    return weights_bytes + scratch_bytes + runner.states_bytes + runner.pages_bytes +
+           runner.step_bytes + process_bytes;
   }
 };
 
@@ -29,24 +37,33 @@ struct MemoryPlan {
 struct ModelOutline {
   model::ModelLocation location;
   model::ModelShape shape;
+  model::BackendOptions backend_options;
   kernels::BackendInfo backend;
   DType kv_dtype = DType::kF32;
-  size_t weights_bytes = 0;
+  size_t stored_bytes = 0;  // of the weights: the files' sizes
 };
 Result<ModelOutline> outline_model(const ModelOptions& options);
 
 // Rows of a page: about 256, a multiple of the model's block.
 int page_rows_for(const model::ModelShape& shape);
 
-MemoryPlan plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options);
+// Finds all tensors, so a model that this backend can't serve is refused here.
+Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options);
 Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options);
 // The plan as a table of MiB, for people.
 std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& options);
+// What the process holds now beside the plan, as one line.
+std::string measured_memory(const MemoryPlan& plan);
+void write_measured(JsonLine& json, const MemoryPlan& plan, size_t loading_peak_bytes);
 void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOptions& options);
 
-// Checks the limit, then loads. `options.max_rows` and `.context` size the step buffers.
+// Checks the plan against the limit and the memory that is available, then loads.
+// `options.max_rows` and `.context` size the step buffers. `peak_bytes`, if any, receives the most
+// anonymous memory seen while weights were prepared.
 Result<std::unique_ptr<model::Model>> load_model(const ModelOutline& outline,
+                                                 const MemoryPlan& plan,
                                                  const ModelOptions& model_options,
-                                                 const runner::RunnerOptions& options);
+                                                 const runner::RunnerOptions& options,
+                                                 size_t* peak_bytes = nullptr);
 
 }  // namespace flashlane::cli

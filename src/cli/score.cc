@@ -123,7 +123,8 @@ Result<Exit> run_score(const ScoreOptions& options) {
   memory.max_rows = scorer_options_value.rows;
   memory.page_rows = scorer_options_value.page_rows;
   memory.kv_dtype = outline.kv_dtype;
-  ASSIGN_OR_RETURN(const auto model, load_model(outline, options.model, memory));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, memory));
+  ASSIGN_OR_RETURN(const auto model, load_model(outline, plan, options.model, memory));
   Scorer scorer(*model, scorer_options_value);
   JsonLine json;
   RETURN_IF_ERROR(scorer.run(ids, [&](const PositionScore& score) -> Status {

@@ -70,14 +70,14 @@ struct Serving {
 };
 
 Result<Serving> load_serving(const ServeOptions& options, const ModelOutline& outline,
-                             const ServingSizes& sizes) {
+                             const MemoryPlan& plan, const ServingSizes& sizes) {
   Serving serving;
   ASSIGN_OR_RETURN(serving.texts, read_texts(outline.location));
   if (serving.texts.chat_template.has_value()) {
     ASSIGN_OR_RETURN(serving.chat_template,
                      text::ChatTemplate::parse(*serving.texts.chat_template));
   }
-  ASSIGN_OR_RETURN(serving.model, load_model(outline, options.model, sizes.runner));
+  ASSIGN_OR_RETURN(serving.model, load_model(outline, plan, options.model, sizes.runner));
   auto bytes = serving.texts.tokenizer == nullptr ? nullptr : reply_bytes(*serving.texts.tokenizer);
   ASSIGN_OR_RETURN(serving.engine, make_engine(*serving.model, sizes, std::move(bytes)));
   return serving;
@@ -101,14 +101,14 @@ server::Services services_of(const Serving& serving, const ServeOptions& options
   return services;
 }
 
-void print_start(const ModelOutline& outline, const runner::RunnerOptions& runner,
-                 const OptionTable& table) {
+void print_start(const ModelOutline& outline, const MemoryPlan& plan,
+                 const runner::RunnerOptions& runner, const OptionTable& table) {
   const kernels::BackendInfo& backend = outline.backend;
   fmt::print(stderr, "{} on {} ({}, {} activations, {} threads), {} sequence, drafts {}\n",
              outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
              runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
   for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
-  fmt::print(stderr, "{}", memory_table(plan_memory(outline, runner), runner));
+  fmt::print(stderr, "{}", memory_table(plan, runner));
 }
 
 Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
@@ -117,8 +117,10 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
   if (options.no_drafts) sizes.runner.max_draft = 0;
-  print_start(outline, sizes.runner, table);
-  ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, sizes));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
+  print_start(outline, plan, sizes.runner, table);
+  ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, plan, sizes));
+  fmt::print(stderr, "{}", measured_memory(plan));
   server::ServerOptions http;
   http.host = options.host.value_or(http.host);
   http.port = static_cast<int>(options.port.value_or(http.port));

@@ -231,6 +231,21 @@ std::vector<std::string> Checkpoint::names() const {
   return out;
 }
 
+const SafetensorsFile& Checkpoint::file_of(const ByteRange& range) const {
+  for (const auto& file : files_) {
+    if (file->holds(range)) return *file;
+  }
+  UNREACHABLE();
+}
+
+void Checkpoint::drop(std::span<const ByteRange> ranges) const {
+  for (const ByteRange& range : ranges) file_of(range).drop({&range, 1});
+}
+
+void Checkpoint::advise(std::span<const ByteRange> ranges, Advice advice) const {
+  for (const ByteRange& range : ranges) file_of(range).advise({&range, 1}, advice);
+}
+
 size_t Checkpoint::weight_bytes() const {
   size_t bytes = 0;
   for (const auto& file : files_) bytes += file->file_bytes();

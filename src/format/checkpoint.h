@@ -28,6 +28,9 @@ class Checkpoint final : public TensorSource {
   const TensorView* find(std::string_view name) const override;
   std::vector<std::string> names() const override;
   std::string description() const override { return directory_; }
+  void drop(std::span<const ByteRange> ranges) const override;
+  void advise(std::span<const ByteRange> ranges, Advice advice) const override;
+  bool file_backed() const override { return true; }
 
   const std::string& directory() const { return directory_; }
   // Sum of the sizes of all weight files.
@@ -39,6 +42,7 @@ class Checkpoint final : public TensorSource {
   Checkpoint() = default;
   Status add_file(const std::string& name);
   Status check_index(const std::string& index_path);
+  const SafetensorsFile& file_of(const ByteRange& range) const;
 
   std::string directory_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

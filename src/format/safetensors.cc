@@ -97,6 +97,17 @@ Result<TensorView> read_entry(simdjson::dom::element entry, const std::string& p
   return view;
 }
 
+// Drops what no tensor covers: the header and the gaps. `spans` are sorted.
+void drop_the_rest(PageLedger& ledger, std::span<const Span> spans, size_t data_start,
+                   size_t file_bytes) {
+  size_t done = 0;
+  for (const Span& span : spans) {
+    ledger.drop(done, data_start + span.begin);
+    done = data_start + span.end;
+  }
+  ledger.drop(done, file_bytes);
+}
+
 Status check_overlaps(std::vector<Span>& spans, const std::string& file) {
   std::erase_if(spans, [](const Span& span) { return span.begin == span.end; });
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
@@ -194,7 +205,36 @@ Status SafetensorsFile::parse_header() {
     span.name = &place->first;
     spans.push_back(span);
   }
-  return check_overlaps(spans, description_);
+  RETURN_IF_ERROR(check_overlaps(spans, description_));
+  if (mapping_ != nullptr) {
+    ledger_ = PageLedger(bytes_);
+    drop_the_rest(ledger_, spans, kLengthBytes + header_bytes, bytes_.size());
+  }
+  return {};
+}
+
+bool SafetensorsFile::holds(const ByteRange& range) const {
+  return range.data >= bytes_.data() && range.data + range.bytes <= bytes_.data() + bytes_.size();
+}
+
+void SafetensorsFile::drop(std::span<const ByteRange> ranges) const {
+  if (mapping_ == nullptr) return;
+  for (const ByteRange& range : ranges) {
+    CHECK(holds(range));
+    const auto begin = static_cast<size_t>(range.data - bytes_.data());
+    ledger_.drop(begin, begin + range.bytes);
+  }
+}
+
+void SafetensorsFile::advise(std::span<const ByteRange> ranges, Advice advice) const {
+  if (mapping_ == nullptr) return;
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (const ByteRange& range : ranges) {
+    const auto address = reinterpret_cast<uintptr_t>(range.data);
+    const uintptr_t first = address / page * page;
+    (void)::madvise(reinterpret_cast<void*>(first), address + range.bytes - first,
+                    advice == Advice::kRandom ? MADV_RANDOM : MADV_WILLNEED);
+  }
 }
 
 const TensorView* SafetensorsFile::find(std::string_view name) const {

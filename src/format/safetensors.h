@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "format/page_ledger.h"
 #include "format/tensor_source.h"
 
 namespace flashlane::format {
@@ -28,6 +29,11 @@ class SafetensorsFile final : public TensorSource {
   const TensorView* find(std::string_view name) const override;
   std::vector<std::string> names() const override;
   std::string description() const override { return description_; }
+  void drop(std::span<const ByteRange> ranges) const override;
+  void advise(std::span<const ByteRange> ranges, Advice advice) const override;
+  bool file_backed() const override { return mapping_ != nullptr; }
+  // Whether the range lies in this file's bytes.
+  bool holds(const ByteRange& range) const;
   size_t file_bytes() const { return bytes_.size(); }
   // What the file's metadata says of itself ("mlx", "pt"); empty: nothing.
   const std::string& metadata_format() const { return metadata_format_; }
@@ -40,6 +46,7 @@ class SafetensorsFile final : public TensorSource {
   std::string metadata_format_;
   std::span<const std::byte> bytes_;
   void* mapping_ = nullptr;
+  mutable PageLedger ledger_;  // of the mapping
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 

@@ -1,8 +1,7 @@
 // Weights as kernels see them. A Matrix is [rows, cols] row-major, plain (F32, F16, BF16) or MLX
 // affine (w = scale * code + bias per group of a row, codes in one little-endian bit stream per
 // row; formats: spec "MLX conversions"). A bank is `count` matrices of one shape: the experts.
-// Matrices own nothing; model::Weights owns the bytes. Ops::prepare may give a matrix a backend's
-// own copy.
+// Matrices own nothing; a source owns the bytes until Ops::prepare has made the backend's own copy.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +49,16 @@ struct Matrix {
     return static_cast<size_t>(count * rows) * (row_bytes() + 2 * scale_row_bytes());
   }
 };
+
+// Some rows of some matrices of a bank, to be prepared at a time.
+struct MatrixPart {
+  int64_t first = 0;  // matrices [first, first + count) of the bank
+  int64_t count = 0;
+  int64_t first_row = 0;  // rows [first_row, first_row + row_count) of each
+  int64_t row_count = 0;
+};
+// Where a part may begin inside a matrix, and end unless it is the matrix's end.
+inline constexpr int64_t kPartRows = 256;
 
 // Writes row `row` of matrix `index` of the bank as floats: w = float(scale) * code + float(bias),
 // product and sum each rounded once in f32. out: [cols]. The one definition of a weight's value.

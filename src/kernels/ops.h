@@ -77,9 +77,21 @@ class Ops {
   virtual const BackendInfo& info() const = 0;
 
   // Load time. reserve once, before any step; prepare once per matrix that `project` or a fused
-  // step will read. The matrix's bytes stay valid for the backend's life.
+  // step will read. A prepared matrix is the backend's own copy: the bytes it was made from may go.
+  // Either prepare, or begin_prepare and then prepare_part until all rows were given once, so that
+  // a large bank's bytes need never be there all at once.
   virtual Status reserve(const OpsLimits& limits) = 0;
-  virtual Status prepare(Matrix& matrix) = 0;
+  virtual Status begin_prepare(Matrix& matrix) = 0;
+  virtual void prepare_part(const Matrix& matrix, const MatrixPart& part) = 0;
+  Status prepare(Matrix& matrix) {
+    RETURN_IF_ERROR(begin_prepare(matrix));
+    prepare_part(matrix, {0, matrix.count, 0, matrix.rows});
+    return {};
+  }
+  // The bytes that reserve, and begin_prepare of a matrix of this shape and layout, will hold; no
+  // weight is read.
+  virtual size_t reserved_bytes(const OpsLimits& limits) const = 0;
+  virtual size_t prepared_bytes(const Matrix& matrix) const = 0;
 
   // streams[row, c, :] = table[tokens[row], :] for each of `copies` streams. Tokens are in range.
   virtual void embed(float* streams, std::span<const int32_t> tokens, int copies,

@@ -3,6 +3,7 @@
 // are ordered by value, then lower id; a NaN counts as minus infinity.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct SamplerScratch {
     ids.reserve(static_cast<size_t>(vocabulary));
     values.reserve(static_cast<size_t>(vocabulary));
     masses.reserve(static_cast<size_t>(vocabulary));
+  }
+  static size_t bytes(int vocabulary) {
+    return static_cast<size_t>(vocabulary) * (sizeof(int32_t) + 2 * sizeof(double));
   }
   std::vector<int32_t> ids;
   std::vector<double> values;

@@ -1,6 +1,7 @@
 #include "model/block.h"
 
 #include "base/check.h"
+#include "model/ngram_ahead.h"
 
 namespace flashlane::model {
 namespace {
@@ -44,6 +45,21 @@ void sparse_block(Step& step, const SparseWeights& w, int state_index) {
   ops.project(act.block_out, out, rows, w.out);
 }
 
+// The table rows of every row and hash head, [rows, heads], from the segments' histories.
+std::span<const int64_t> table_rows(Step& step, const PleLayer& ple) {
+  const auto heads = static_cast<size_t>(ple.hash.heads());
+  int64_t* out = step.act.ngram_rows;
+  for (size_t s = 0; s < step.inputs.size(); ++s) {
+    const SegmentInput& input = step.inputs[s];
+    const kernels::Segment& segment = step.batch.segments[s];
+    const auto rows = static_cast<size_t>(segment.row_count);
+    CHECK_GE(input.history.size(), rows);
+    ple.hash.rows(input.history, input.history.size() - rows,
+                  {out + static_cast<size_t>(segment.first_row) * heads, rows * heads});
+  }
+  return {out, static_cast<size_t>(step.rows()) * heads};
+}
+
 // y = MoE(mixed)
 void moe_block(Step& step, const kernels::MoeWeights& w) {
   Activations& act = step.act;
@@ -55,29 +71,26 @@ void moe_block(Step& step, const kernels::MoeWeights& w) {
 
 }  // namespace
 
+void ask_for_ngram_rows(Step& step, const PleLayer& ple, const format::TensorSource& source) {
+  if (ple.rows_ahead) ask_for_rows(source, ple.table, table_rows(step, ple));
+}
+
 void ngram_block(Step& step, const PleLayer& ple, int index) {
   Activations& act = step.act;
-  const auto heads = static_cast<size_t>(ple.hash.heads());
+  const std::span<const int64_t> table_row_ids = table_rows(step, ple);
   act.ple_states.clear();
-  for (size_t s = 0; s < step.inputs.size(); ++s) {
-    const SegmentInput& input = step.inputs[s];
-    const kernels::Segment& segment = step.batch.segments[s];
-    const auto rows = static_cast<size_t>(segment.row_count);
-    CHECK_GE(input.history.size(), rows);
-    ple.hash.rows(input.history, input.history.size() - rows,
-                  {act.ngram_rows + static_cast<size_t>(segment.first_row) * heads, rows * heads});
+  for (const SegmentInput& input : step.inputs) {
     act.ple_states.push_back(input.state->ple[static_cast<size_t>(index)]);
   }
   auto& [embedding, key, value, added, unused] = act.scratch;
-  const auto row_ids = static_cast<size_t>(step.rows()) * heads;
-  step.ops.ngram_embed(embedding, {act.ngram_rows, row_ids}, step.rows(), ple.table);
+  step.ops.ngram_embed(embedding, table_row_ids, step.rows(), ple.table);
   const Projection reads[] = {{key, &ple.key}, {value, &ple.value}};
   step.ops.project(reads, embedding, step.rows());
   step.ops.ple_inject(act.streams, step.probe != nullptr ? added : nullptr, key, value, step.batch,
                       act.ple_states, ple.inject);
   if (step.probe == nullptr) return;
-  const std::vector<int32_t> reported(act.ngram_rows, act.ngram_rows + row_ids);
-  step.report("ngram_rows", reported.data(), static_cast<int>(heads));
+  const std::vector<int32_t> reported(table_row_ids.begin(), table_row_ids.end());
+  step.report("ngram_rows", reported.data(), ple.hash.heads());
   step.report("ngram_embedding", embedding, ple.table.heads * ple.table.row_width);
   step.report("ple_out", added, ple.inject.streams * ple.inject.hidden);
 }

@@ -30,6 +30,9 @@ struct Step {
   }
 };
 
+// Asks for the table rows that ngram_block will read, when they may have to come from a file.
+void ask_for_ngram_rows(Step& step, const PleLayer& ple, const format::TensorSource& source);
+
 // Adds the n-gram layer to the streams. `index` of the sequence's n-gram states.
 void ngram_block(Step& step, const PleLayer& ple, int index);
 

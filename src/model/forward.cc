@@ -20,6 +20,7 @@ void Model::forward(Activations& act, const Batch& batch, std::span<const Segmen
   check_batch(act, batch, inputs);
   if (probe != nullptr) probe->begin(batch);
   Step step{*ops_, act, batch, inputs, layout, kv_base, probe};
+  for (const PleLayer& ple : weights_->ple) ask_for_ngram_rows(step, ple, *weights_->source);
   ops_->embed(act.streams, batch.tokens, shape().streams, weights_->embedding);
   int delta_index = 0;
   int sparse_index = 0;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/process_memory.h"
 #include "model/synth.h"
 
 namespace flashlane::model {
@@ -54,7 +55,6 @@ class ProgressTicker {
     done_ = 0;
     total_ = total;
   }
-  void set_done(size_t bytes) { done_ = bytes; }
   void add_done(size_t bytes) { done_ += bytes; }
   double elapsed_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -133,18 +133,38 @@ Status check_limits(const ModelShape& shape, const LoadOptions& options) {
 
 Result<std::shared_ptr<const format::TensorSource>> open_source(const ModelLocation& location,
                                                                 const ModelShape& shape,
-                                                                int threads,
-                                                                ProgressTicker& ticker) {
+                                                                int threads) {
   if (location.synth.empty()) {
-    ticker.begin("opening the checkpoint", 0);
     ASSIGN_OR_RETURN(std::unique_ptr<format::Checkpoint> checkpoint,
                      format::Checkpoint::open(location.directory));
     return std::shared_ptr<const format::TensorSource>(std::move(checkpoint));
   }
   ASSIGN_OR_RETURN(const SynthSpec spec, parse_synth(location.synth));
-  ASSIGN_OR_RETURN(const size_t bytes, synth_bytes(spec));
-  ticker.begin("making synthetic weights", bytes);
-  return make_synthetic(spec, shape, threads, [&](size_t done, size_t) { ticker.set_done(done); });
+  return make_synthetic(spec, shape, threads);
+}
+
+Result<std::unique_ptr<Weights>> find_weights(const ModelLocation& location,
+                                              const ModelShape& shape, int threads) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const format::TensorSource> source,
+                   open_source(location, shape, threads));
+  return load_weights(shape, std::move(source));
+}
+
+ModelMemory memory_of(Weights& weights, const kernels::Ops& ops, int max_rows, int context) {
+  const int positions = context == 0 ? weights.shape.max_position : context;
+  return {.weights = weight_memory(weights, ops),
+          .scratch_bytes = ops.reserved_bytes(ops_limits(weights.shape, max_rows, positions))};
+}
+
+Status check_room(const ModelLocation& location, const ModelMemory& memory,
+                  const LoadOptions& options) {
+  const size_t needed = memory.anonymous_bytes() + options.more_bytes;
+  const std::optional<size_t> available =
+      options.available_bytes.has_value() ? options.available_bytes : available_memory();
+  if (!available.has_value() || needed <= *available) return {};
+  return error(ErrorCode::kNoCapacity,
+               "{}: it needs {} bytes, but only {} bytes of memory are available", location.name,
+               needed, *available);
 }
 
 }  // namespace
@@ -203,23 +223,35 @@ Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options) {
   return invalid("backend is \"{}\", expected auto, reference, cpu or cuda", options.backend);
 }
 
+Result<ModelMemory> model_memory(const ModelLocation& location, const BackendOptions& backend,
+                                 int max_rows, int context) {
+  ASSIGN_OR_RETURN(const ModelShape shape, read_shape(location));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Ops> ops, make_ops(backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights,
+                   find_weights(location, shape, threads_of(backend)));
+  return memory_of(*weights, *ops, max_rows, context);
+}
+
 Result<std::unique_ptr<Model>> load_model(const ModelLocation& location,
                                           const LoadOptions& options) {
   ASSIGN_OR_RETURN(const ModelShape shape, read_shape(location));
   RETURN_IF_ERROR(check_limits(shape, options));
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops, make_ops(options.backend));
   ProgressTicker ticker(options);
-  ASSIGN_OR_RETURN(std::shared_ptr<const format::TensorSource> source,
-                   open_source(location, shape, threads_of(options.backend), ticker));
   ticker.begin("finding and checking tensors", 0);
-  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, load_weights(shape, std::move(source)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
+                   find_weights(location, shape, threads_of(options.backend)));
+  RETURN_IF_ERROR(
+      check_room(location, memory_of(*weights, *ops, options.max_rows, options.context), options));
   const int context = options.context == 0 ? shape.max_position : options.context;
   RETURN_IF_ERROR(ops->reserve(ops_limits(shape, options.max_rows, context)));
-  ticker.begin("preparing weights", weights->stored_bytes);
-  for (kernels::Matrix* matrix : kernel_matrices(*weights)) {
-    RETURN_IF_ERROR(ops->prepare(*matrix));
-    ticker.add_done(matrix->stored_bytes());
-  }
+  ticker.begin(location.synth.empty() ? "preparing weights" : "making synthetic weights",
+               weights->stored_bytes + weights->ngram_bytes);
+  RETURN_IF_ERROR(prepare_weights(*weights, *ops, [&](size_t bytes) {
+    ticker.add_done(bytes);
+    if (options.peak_bytes == nullptr) return;
+    *options.peak_bytes = std::max(*options.peak_bytes, resident_memory().anonymous_bytes);
+  }));
   return std::make_unique<Model>(std::move(weights), std::move(ops));
 }
 

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "format/checkpoint.h"
 #include "model/forward.h"
+#include "model/prepare.h"
 #include "model/shape.h"
 
 namespace flashlane::model {
@@ -39,11 +40,28 @@ struct LoadOptions {
   BackendOptions backend;
   int max_rows = 512;  // of any forward
   int context = 0;     // 0 = the model's max_position
+  // Anonymous memory that the caller will take besides: a model that would not fit with it is
+  // refused before a weight is read.
+  size_t more_bytes = 0;
+  // If any, receives the most anonymous memory that the process had while weights were prepared.
+  size_t* peak_bytes = nullptr;
+  // What there is; unset = what the system says (base/process_memory.h).
+  std::optional<size_t> available_bytes = std::nullopt;
   // Called with a short line every `progress_every` as loading goes on, from another thread; may be
   // empty.
   std::function<void(const std::string&)> progress;
   std::chrono::milliseconds progress_every{1000};
 };
+
+// What a model holds once it is loaded, from names, shapes and headers: no matrix is read or made.
+struct ModelMemory {
+  WeightMemory weights;
+  size_t scratch_bytes = 0;  // the backend's, for steps of max_rows rows
+
+  size_t anonymous_bytes() const { return weights.anonymous_bytes() + scratch_bytes; }
+};
+Result<ModelMemory> model_memory(const ModelLocation& location, const BackendOptions& backend,
+                                 int max_rows, int context);
 
 Result<std::unique_ptr<Model>> load_model(const ModelLocation& location,
                                           const LoadOptions& options);

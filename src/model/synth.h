@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,15 +26,17 @@ struct SynthSpec {
 // Parses the text after "synth:"; errors name the key and what it may be.
 Result<SynthSpec> parse_synth(std::string_view text);
 
-// Bytes that the weights take, the n-gram table excluded unless stored: asked before making them.
+// Bytes of all the tensors, the n-gram table excluded unless stored.
 Result<size_t> synth_bytes(const SynthSpec& spec);
 
-// Makes all tensors under their official names (quantised ones as weight, scales, biases); refused
-// when they need more bytes than the machine has available. `threads` share the work. `progress`,
-// if any, is told the bytes done and the bytes in all, from any of those threads.
-Result<std::shared_ptr<const format::TensorSource>> make_synthetic(
-    const SynthSpec& spec, const ModelShape& shape, int threads,
-    const std::function<void(size_t, size_t)>& progress = {});
+// The specification as text, "synth:tiny,layers=4".
+std::string describe_synth(const SynthSpec& spec);
+
+// All tensors under their official names (quantised ones as weight, scales, biases). A tensor's
+// rows are made when they are wanted, by `threads` threads, and hold memory until they are dropped.
+Result<std::shared_ptr<const format::TensorSource>> make_synthetic(const SynthSpec& spec,
+                                                                   const ModelShape& shape,
+                                                                   int threads);
 
 // The value of element `index` of the tensor with this official name, before quantisation.
 float synthetic_value(std::string_view name, uint64_t seed, int64_t last_dim, uint64_t index);

@@ -387,9 +387,4 @@ Result<std::unique_ptr<Weights>> load_weights(const ModelShape& shape,
   return weights;
 }
 
-Status prepare_weights(Weights& weights, kernels::Ops& ops) {
-  for (Matrix* matrix : kernel_matrices(weights)) RETURN_IF_ERROR(ops.prepare(*matrix));
-  return {};
-}
-
 }  // namespace flashlane::model

@@ -1,7 +1,7 @@
 // Weights: every tensor of the model found by name in a TensorSource, checked for dtype and shape,
 // and laid out as the structs kernels take. Accepts official names and MLX conversions' names,
 // stacked and split experts, plain and affine-quantised matrices, and both norm conventions. One
-// tensor missing or misshapen is one line that names it. Immutable after load.
+// tensor missing or misshapen is one line that names it. Immutable after load (model/prepare.h).
 #pragma once
 
 #include <deque>
@@ -34,6 +34,7 @@ struct PleLayer {
   kernels::PleWeights inject;
   kernels::NgramTable table;
   NgramHash hash;
+  bool rows_ahead = false;  // a large table in files, whose rows are asked for before they are read
 };
 
 struct LayerWeights {
@@ -80,7 +81,8 @@ struct Weights {
   Weights& operator=(const Weights&) = delete;
 };
 
-// Finds and checks all tensors. Does not touch a backend.
+// Finds and checks all tensors. Does not touch a backend, and reads vectors only: matrices are
+// read (or made) when they are prepared.
 Result<std::unique_ptr<Weights>> load_weights(const ModelShape& shape,
                                               std::shared_ptr<const format::TensorSource> source);
 
@@ -90,9 +92,6 @@ std::vector<kernels::Matrix*> kernel_matrices(Weights& weights);
 
 // Those of one layer, the banks of experts among them; empty ones where it has none.
 std::vector<const kernels::Matrix*> layer_matrices(const LayerWeights& layer);
-
-// Hands every matrix that kernels read to the backend.
-Status prepare_weights(Weights& weights, kernels::Ops& ops);
 
 // The rule of spec 2.3 over the means of the attention hyper-connections' norms; an error when the
 // values fit neither convention.

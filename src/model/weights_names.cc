@@ -230,8 +230,15 @@ Result<std::vector<float>> TensorReader::read_floats(const std::string& name,
     return invalid("tensor {} is {}, expected BF16, F16 or F32", name, dtype_name(view.dtype));
   }
   std::vector<float> values(static_cast<size_t>(view.elements()));
+  const format::ByteRange bytes{view.data, view.bytes()};
+  source_.want({&bytes, 1});
   for (size_t i = 0; i < values.size(); ++i) values[i] = element_as_float(view, i);
+  source_.drop({&bytes, 1});
   return values;
+}
+
+const float* TensorReader::keep(std::vector<float> values) {
+  return owner_.floats.emplace_back(std::move(values)).data();
 }
 
 Result<const TensorView*> TensorReader::find_vector(const std::string& name, int64_t length) {
@@ -244,7 +251,7 @@ Result<const TensorView*> TensorReader::find_vector(const std::string& name, int
 Result<const float*> TensorReader::vector(const std::string& name, int64_t length) {
   ASSIGN_OR_RETURN(const TensorView* view, find_vector(name, length));
   ASSIGN_OR_RETURN(std::vector<float> values, read_floats(name, *view));
-  return static_cast<const float*>(owner_.floats.emplace_back(std::move(values)).data());
+  return keep(std::move(values));
 }
 
 Result<const float*> TensorReader::gain(const std::string& name, int64_t length,
@@ -254,7 +261,7 @@ Result<const float*> TensorReader::gain(const std::string& name, int64_t length,
   if (convention == NormConvention::kCentred) {
     for (float& value : values) value = 1.0F + value;
   }
-  return static_cast<const float*>(owner_.floats.emplace_back(std::move(values)).data());
+  return keep(std::move(values));
 }
 
 Result<const float*> TensorReader::convolution(const std::string& name, int64_t channels,
@@ -268,7 +275,7 @@ Result<const float*> TensorReader::convolution(const std::string& name, int64_t 
         expected_string({channels, 1, taps}) + " or " + expected_string({channels, taps, 1}));
   }
   ASSIGN_OR_RETURN(std::vector<float> values, read_floats(name, *view));
-  return static_cast<const float*>(owner_.floats.emplace_back(std::move(values)).data());
+  return keep(std::move(values));
 }
 
 Result<double> TensorReader::mean(const std::string& name, int64_t length) {
@@ -288,6 +295,8 @@ Status TensorReader::expect_integers(const std::string& name,
   }
   const auto length = static_cast<int64_t>(expected.size());
   if (!shape_fits(*view, {length})) return misshapen(name, *view, expected_string({length}));
+  const format::ByteRange bytes{view->data, view->bytes()};
+  source_.want({&bytes, 1});
   for (size_t i = 0; i < expected.size(); ++i) {
     int64_t value;
     std::memcpy(&value, view->data + i * sizeof(value), sizeof(value));
@@ -298,6 +307,7 @@ Status TensorReader::expect_integers(const std::string& name,
           name, value, i, expected[i]);
     }
   }
+  source_.drop({&bytes, 1});
   return {};
 }
 

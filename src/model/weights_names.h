@@ -27,8 +27,8 @@ Result<TensorPrefixes> find_prefixes(const format::TensorSource& source);
 
 class TensorReader {
  public:
-  // What is converted lives in owner.floats; everything else stays in the source's bytes, at
-  // whatever address they have.
+  // What is converted lives in owner.floats, and its bytes are dropped; matrices are addresses in
+  // the source, and no byte of theirs is read.
   TensorReader(const format::TensorSource& source, Weights& owner)
       : source_(source), owner_(owner) {}
 
@@ -60,6 +60,7 @@ class TensorReader {
   Status read_affine(kernels::Matrix& matrix, const std::string& path, const std::string& name,
                      const TensorView& codes);
   Result<std::vector<float>> read_floats(const std::string& name, const TensorView& view);
+  const float* keep(std::vector<float> values);
   Result<const TensorView*> find_vector(const std::string& name, int64_t length);
 
   const format::TensorSource& source_;

@@ -238,6 +238,86 @@ TEST(Parity, RefusalsNameTheLevelAndWhatTheCpuHas) {
   EXPECT_TRUE(has.ends_with((*ops)->info().isa)) << "auto takes the highest level";
 }
 
+// A part at a time, as large banks are loaded, gives the same copy as all at once; and the copy has
+// the size that was announced.
+TEST(Parity, PreparingByPartsIsPreparing) {
+  for (const Backend& backend : backends()) {
+    for (const char* name : {"q4g64", "q6g64", "bf16"}) {
+      const Format format = format_named(name);
+      const auto ops = backend.make(2);
+      Store store;
+      Random random(9);
+      Matrix whole = store.matrix(random, format, 1, 600, 128);
+      Matrix parts = whole;
+      ASSERT_TRUE(ops->prepare(whole).ok());
+      ASSERT_TRUE(ops->begin_prepare(parts).ok());
+      ops->prepare_part(parts, {0, 1, 512, 88});
+      ops->prepare_part(parts, {0, 1, 0, 512});
+      const std::vector<float> x = random.values(2 * 128, -1, 1);
+      std::vector<float> expected(2 * 600);
+      std::vector<float> out(expected.size(), -1);
+      ops->project(expected.data(), x.data(), 2, whole);
+      ops->project(out.data(), x.data(), 2, parts);
+      EXPECT_EQ(out, expected) << backend.name << " " << name;
+
+      MoeWeights moe;
+      moe.hidden = 128;
+      moe.experts = 5;
+      moe.top_experts = 3;
+      moe.width = 64;
+      moe.shared_width = 64;
+      moe.gate = store.matrix(random, format, 5, 64, 128, 64);
+      moe.up = store.matrix(random, format, 5, 64, 128);
+      moe.down = store.matrix(random, format, 5, 128, 64);
+      moe.shared_gate = store.matrix(random, format, 1, 64, 128);
+      moe.shared_up = store.matrix(random, format, 1, 64, 128);
+      moe.shared_down = store.matrix(random, format, 1, 128, 64);
+      moe.shared_router = store.matrix(random, format, 1, 1, 128);
+      MoeWeights by_parts = moe;
+      for (MoeWeights* w : {&moe, &by_parts}) {
+        for (Matrix* m : {&w->gate, &w->up, &w->down}) {
+          if (w == &moe) {
+            ASSERT_TRUE(ops->prepare(*m).ok());
+            continue;
+          }
+          ASSERT_TRUE(ops->begin_prepare(*m).ok());
+          ops->prepare_part(*m, {0, 2, 0, m->rows});
+          ops->prepare_part(*m, {2, 3, 0, m->rows});
+        }
+        for (Matrix* m : {&w->shared_gate, &w->shared_up, &w->shared_down, &w->shared_router}) {
+          ASSERT_TRUE(ops->prepare(*m).ok());
+        }
+      }
+      const int32_t ids[] = {4, 0, 2, 1, 3, 4};
+      const float gates[] = {0.5F, 0.25F, 0.25F, 0.5F, 0.25F, 0.25F};
+      std::vector<float> routed(2 * 128);
+      std::vector<float> routed_by_parts(routed.size(), -1);
+      ops->experts(routed.data(), x.data(), ids, gates, 2, moe);
+      ops->experts(routed_by_parts.data(), x.data(), ids, gates, 2, by_parts);
+      EXPECT_EQ(routed_by_parts, routed) << backend.name << " " << name;
+    }
+  }
+}
+
+TEST(Parity, SizesAreKnownBeforehand) {
+  Store store;
+  Random random(2);
+  const auto ops = make_cpu_ops("auto", 1);
+  ASSERT_TRUE(ops.ok());
+  // 40 rows are two panels of 32. Codes up to 4 bits take half a byte, wider ones a byte; a group
+  // of a row has a scale and a bias of two bytes.
+  const struct {
+    const char* format;
+    size_t bytes;
+  } cases[] = {
+      {"q4g64", 64 * (128 / 2 + 2 * 4)}, {"q8g64", 64 * (128 + 2 * 4)}, {"bf16", 64 * 128 * 2}};
+  for (const auto& c : cases) {
+    const Matrix matrix = store.matrix(random, format_named(c.format), 3, 40, 128);
+    EXPECT_EQ((*ops)->prepared_bytes(matrix), 3 * c.bytes) << c.format;
+    EXPECT_EQ(make_reference_ops()->prepared_bytes(matrix), 3U * 40 * 128 * sizeof(float));
+  }
+}
+
 TEST(Parity, PrepareRefusesShapesThatNoFormatHas) {
   const auto ops = make_cpu_ops("auto", 1);
   ASSERT_TRUE(ops.ok());

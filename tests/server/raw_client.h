@@ -33,12 +33,12 @@ class RawClient {
   void close();
 
   // The next reply with its whole body; status 0 when none comes in time.
-  RawReply read_reply(std::chrono::milliseconds limit = std::chrono::seconds(20));
+  RawReply read_reply(std::chrono::milliseconds limit = std::chrono::seconds(120));
   // Reads until `text` has come; false at the deadline or the end of the connection.
   bool read_until(std::string_view text,
-                  std::chrono::milliseconds limit = std::chrono::seconds(20));
+                  std::chrono::milliseconds limit = std::chrono::seconds(120));
   // True when the server closes the connection in time, whatever else it sends.
-  bool closed_by_server(std::chrono::milliseconds limit = std::chrono::seconds(20));
+  bool closed_by_server(std::chrono::milliseconds limit = std::chrono::seconds(120));
   const std::string& received() const { return received_; }
 
  private:

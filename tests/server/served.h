@@ -63,7 +63,7 @@ class Served {
   server::Server& server() { return *server_; }
   const engine::Engine& engine() const { return *engine_; }
   RawReply send(std::string_view path, std::string_view body) const;
-  bool becomes_idle(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
+  bool becomes_idle(std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
 
  private:
   std::unique_ptr<engine::Engine> engine_;
@@ -82,7 +82,7 @@ boost::json::value parsed(std::string_view text);
 // The text at a path such as "choices/0/message/content"; "(none)" when there is none.
 std::string text_at(const boost::json::value& value, std::string_view path);
 bool wait_until(const std::function<bool()>& condition,
-                std::chrono::milliseconds limit = std::chrono::seconds(20));
+                std::chrono::milliseconds limit = std::chrono::seconds(120));
 
 // All deltas of a stream joined.
 struct StreamedText {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/keyed_random.h"
@@ -53,6 +54,62 @@ TEST(Affine, PacksAndUnpacksEveryWidth) {
     EXPECT_EQ(back, codes);
   }
   for (const int bits : {-1, 0, 1, 7, 9, 16}) EXPECT_FALSE(affine_bits_supported(bits));
+}
+
+// The rule, one value at a time.
+void quantize_plainly(std::span<const float> row, int bits, size_t group,
+                      std::vector<uint8_t>& codes, std::vector<uint16_t>& scales,
+                      std::vector<uint16_t>& biases) {
+  for (size_t start = 0; start < row.size(); start += group) {
+    const auto values = row.subspan(start, group);
+    const float minimum = *std::min_element(values.begin(), values.end());
+    const float maximum = *std::max_element(values.begin(), values.end());
+    const auto top = static_cast<float>((1 << bits) - 1);
+    float scale = std::max((maximum - minimum) / top, 1e-7F);
+    const bool low_end = std::fabs(minimum) > std::fabs(maximum);
+    const float edge = low_end ? minimum : maximum;
+    if (!low_end) scale = -scale;
+    const float steps = std::nearbyint(edge / scale);
+    const float bias = steps != 0 ? edge : 0;
+    if (steps != 0) scale = edge / steps;
+    for (const float value : values) {
+      const float code = std::nearbyint((value - bias) / scale);
+      codes.push_back(static_cast<uint8_t>(std::clamp(code, 0.0F, top)));
+    }
+    scales.push_back(float_to_bf16(scale));
+    biases.push_back(float_to_bf16(bias));
+  }
+}
+
+TEST(Affine, TheFastQuantiserFollowsTheRuleToTheBit) {
+  uint64_t draws = 0;
+  for (const int bits : kAllBits) {
+    for (const int group : {32, 64, 128}) {
+      for (int kind = 0; kind < 40; ++kind) {
+        std::vector<float> row(256);
+        for (float& value : row) {
+          const double u = keyed_uniform(3, ++draws, 1) * 2 - 1;
+          // Smooth, coarse (ties between two codes), tiny, shifted, one-sided, constant and zeros.
+          const double shapes[] = {u, std::round(u * 16) / 32, u * 1e-9, u + 40, -std::fabs(u), 1.5,
+                                   0, u < 0.9 ? -0.0 : 0.0};
+          value = static_cast<float>(shapes[kind % 8]);
+          if (kind % 3 == 0) value = round_to_bf16(value);
+        }
+        std::vector<uint8_t> codes(row.size());
+        std::vector<uint16_t> scales(row.size() / static_cast<size_t>(group));
+        std::vector<uint16_t> biases(scales.size());
+        affine_quantize_row(row, bits, group, codes, scales, biases);
+        std::vector<uint8_t> plain_codes;
+        std::vector<uint16_t> plain_scales;
+        std::vector<uint16_t> plain_biases;
+        quantize_plainly(row, bits, static_cast<size_t>(group), plain_codes, plain_scales,
+                         plain_biases);
+        ASSERT_EQ(codes, plain_codes) << bits << " bits, group " << group << ", kind " << kind;
+        ASSERT_EQ(scales, plain_scales) << bits << " bits, group " << group << ", kind " << kind;
+        ASSERT_EQ(biases, plain_biases) << bits << " bits, group " << group << ", kind " << kind;
+      }
+    }
+  }
 }
 
 TEST(Affine, ChoosesGroups) {

@@ -9,6 +9,36 @@
 
 namespace flashlane::kernels {
 namespace cpu {
+namespace {
+
+struct ReservedSizes {
+  size_t scratch = 0;
+  size_t gdn_copy = 0;  // of each worker
+  size_t scores = 0;    // of each worker
+};
+
+ReservedSizes reserved_sizes(const OpsLimits& limits, bool pairs) {
+  // Bytes of one row in the hungriest ops; each piece may be padded to 64 bytes. Wide values: four
+  // of the widest with their group sums (hyper-connections, the n-gram layer, the MTP head).
+  const int64_t slots = limits.top_experts + 1;
+  // Shaped rows have sums, and bf16 copies at some levels.
+  const int64_t extra = pairs ? 2 : 16;  // a half or a sixteenth
+  const int64_t wide = 4 * (limits.widest + limits.widest / extra + 64);
+  // Levels that want rows evenly spaced have a copy of an expert's inputs for each of its rows,
+  // twice when gate and up differ in format.
+  const int64_t copies = pairs ? 2 * slots * (limits.expert_input * 3 / 2 + 64) : 0;
+  const int64_t expert =
+      copies + slots * (3 * limits.expert_width + limits.expert_width / extra + 128);
+  const int64_t low = 2 * (limits.low_rank + limits.low_rank / extra + 64);
+  const int64_t inputs = (slots + 32) * static_cast<int64_t>(sizeof(InputRow));
+  const int64_t row_bytes = (wide + expert + low) * 4 + inputs;
+  const int blocks = limits.context / limits.block_tokens + 1;
+  return {.scratch = static_cast<size_t>(limits.rows * row_bytes + limits.widest * 8) + 16384,
+          .gdn_copy = static_cast<size_t>(limits.widest / 2 * kGdnColumns) * sizeof(float),
+          .scores = static_cast<size_t>(blocks) * 2 * sizeof(float)};
+}
+
+}  // namespace
 
 CpuOps::CpuOps(const LevelKernels& kernels, int threads) : kernels_(kernels), pool_(threads) {
   info_.name = "cpu";
@@ -27,36 +57,40 @@ Status CpuOps::reserve(const OpsLimits& limits) {
         limits.rows, limits.widest, limits.context, limits.block_tokens);
   }
   limits_ = limits;
-  // Bytes of one row in the hungriest ops; each piece may be padded to 64 bytes. Wide values: four
-  // of the widest with their group sums (hyper-connections, the n-gram layer, the MTP head).
-  const int64_t slots = limits.top_experts + 1;
-  // Shaped rows have bf16 copies at some levels.
-  const int64_t wide = 4 * (limits.widest + limits.widest / 2 + 64);
-  // Levels that want rows evenly spaced have a copy of an expert's inputs for each of its rows,
-  // twice when gate and up differ in format.
-  const int64_t copies = kernels_.pairs ? 2 * slots * (limits.expert_input * 3 / 2 + 64) : 0;
-  const int64_t expert = copies + slots * (3 * limits.expert_width + limits.expert_width / 2 + 128);
-  const int64_t low = 2 * (limits.low_rank + limits.low_rank / 2 + 64);
-  const int64_t inputs = (slots + 32) * static_cast<int64_t>(sizeof(InputRow));
-  const int64_t row_bytes = (wide + expert + low) * 4 + inputs;
-  scratch_.reserve(static_cast<size_t>(limits.rows * row_bytes + limits.widest * 8) + 16384);
-
+  const ReservedSizes sizes = reserved_sizes(limits, kernels_.pairs);
+  scratch_.reserve(sizes.scratch);
   workers_.clear();
   workers_.resize(static_cast<size_t>(pool_.threads()));
-  const int blocks = limits.context / limits.block_tokens + 1;
   for (Worker& worker : workers_) {
-    worker.gdn_copy = Buffer(static_cast<size_t>(limits.widest / 2 * kGdnColumns) * sizeof(float));
-    worker.scores = Buffer(static_cast<size_t>(blocks) * 2 * sizeof(float));
+    worker.gdn_copy = Buffer(sizes.gdn_copy);
+    worker.scores = Buffer(sizes.scores);
     worker.sampler.reserve(limits.vocabulary);
   }
   return {};
 }
 
-Status CpuOps::prepare(Matrix& matrix) {
-  ASSIGN_OR_RETURN(PackedMatrix packed, pack_matrix(matrix, pool_));
+size_t CpuOps::reserved_bytes(const OpsLimits& limits) const {
+  const ReservedSizes sizes = reserved_sizes(limits, kernels_.pairs);
+  const size_t worker = sizes.gdn_copy + sizes.scores + SamplerScratch::bytes(limits.vocabulary);
+  return sizes.scratch + static_cast<size_t>(pool_.threads()) * worker;
+}
+
+Status CpuOps::begin_prepare(Matrix& matrix) {
+  ASSIGN_OR_RETURN(PackedMatrix packed, shape_packed(matrix));
+  packed.allocate();
   matrix.packed = static_cast<int>(packed_.size());
   packed_.push_back(std::move(packed));
   return {};
+}
+
+void CpuOps::prepare_part(const Matrix& matrix, const MatrixPart& part) {
+  CHECK(matrix.packed >= 0 && static_cast<size_t>(matrix.packed) < packed_.size());
+  pack_part(packed_[static_cast<size_t>(matrix.packed)], matrix, part, pool_);
+}
+
+size_t CpuOps::prepared_bytes(const Matrix& matrix) const {
+  const Result<PackedMatrix> packed = shape_packed(matrix);
+  return packed.ok() ? packed->bytes() : 0;
 }
 
 const PackedMatrix& CpuOps::packed(const Matrix& matrix) const {

@@ -34,7 +34,10 @@ class CpuOps final : public Ops {
   CpuOps(const LevelKernels& kernels, int threads);
   const BackendInfo& info() const override { return info_; }
   Status reserve(const OpsLimits& limits) override;
-  Status prepare(Matrix& matrix) override;
+  Status begin_prepare(Matrix& matrix) override;
+  void prepare_part(const Matrix& matrix, const MatrixPart& part) override;
+  size_t reserved_bytes(const OpsLimits& limits) const override;
+  size_t prepared_bytes(const Matrix& matrix) const override;
 
   void embed(float* streams, std::span<const int32_t> tokens, int copies,
              const Matrix& table) override;

@@ -89,6 +89,7 @@ void pack_group_scales(const PackedMatrix& packed, const Matrix& matrix, size_t 
 void pack_panel(PackedMatrix& packed, const Matrix& matrix, int64_t index, int64_t panel,
                 std::span<uint8_t> codes) {
   const PanelFormat& format = packed.format;
+  const InputOrder& input = input_order(format);
   std::byte* data =
       packed.data.data() + static_cast<size_t>(index * packed.panels + panel) * packed.panel_bytes;
   const int64_t panel_rows = static_cast<int64_t>(kLanes) * packed.subs;
@@ -100,13 +101,17 @@ void pack_panel(PackedMatrix& packed, const Matrix& matrix, int64_t index, int64
     if (format.scaled) affine_unpack({source, matrix.row_bytes()}, matrix.bits, codes);
     for (int64_t group = 0; group < packed.groups; ++group) {
       std::byte* to = data + static_cast<size_t>(group) * format.group_bytes(packed.subs);
-      const int64_t start = group * format.group;
-      const int64_t count = std::min<int64_t>(format.group, matrix.cols - start);
-      for (int64_t i = 0; i < count; ++i) {
-        const uint32_t bits = format.scaled ? codes[static_cast<size_t>(start + i)]
-                                            : plain_bits(matrix, source, start + i);
-        const ColumnPlace at = column_place(format, static_cast<int>(i));
-        *word_at(packed, to, at.line, lane) |= bits << (at.place * format.bits);
+      for (int64_t chunk = 0; chunk < format.group; chunk += kChunk) {
+        const int64_t start = group * format.group + chunk;
+        const int64_t line = chunk / format.per_word();
+        for (int i = 0; i < kChunk; ++i) {
+          const int64_t col = start + input.order[i];
+          if (col >= matrix.cols) continue;
+          const uint32_t bits =
+              format.scaled ? codes[static_cast<size_t>(col)] : plain_bits(matrix, source, col);
+          *word_at(packed, to, line + i / format.per_word(), lane) |=
+              bits << (i % format.per_word() * format.bits);
+        }
       }
       if (format.scaled) pack_group_scales(packed, matrix, stored_row, group, lane, to);
     }
@@ -130,7 +135,7 @@ PanelTile PackedMatrix::tile(int64_t index, int tile) const {
   return result;
 }
 
-Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool) {
+Result<PackedMatrix> shape_packed(const Matrix& matrix) {
   RETURN_IF_ERROR(check_shape(matrix));
   PackedMatrix packed;
   packed.format = panel_format(matrix);
@@ -139,22 +144,36 @@ Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool) {
   packed.cols = matrix.cols;
   packed.count = matrix.count;
   packed.groups = div_ceil<int64_t>(matrix.cols, packed.format.group);
-  packed.panels = div_ceil<int64_t>(matrix.rows, static_cast<int64_t>(kLanes) * packed.subs);
+  packed.panels = div_ceil<int64_t>(matrix.rows, packed.panel_rows());
   packed.panel_bytes = static_cast<size_t>(packed.groups) * packed.format.group_bytes(packed.subs);
-  const auto panels = static_cast<size_t>(packed.count * packed.panels);
-  packed.data = Buffer(panels * packed.panel_bytes);
+  return packed;
+}
+
+void PackedMatrix::allocate() {
+  const auto all = static_cast<size_t>(count * panels);
+  data = Buffer(all * panel_bytes);
+}
+
+void pack_part(PackedMatrix& packed, const Matrix& matrix, const MatrixPart& part,
+               ThreadPool& pool) {
+  const int64_t panel_rows = packed.panel_rows();
+  const int64_t end_row = part.first_row + part.row_count;
+  CHECK(part.first_row % panel_rows == 0);
+  CHECK(end_row == matrix.rows || end_row % panel_rows == 0);
+  const int64_t first_panel = part.first_row / panel_rows;
+  const int64_t panels = div_ceil<int64_t>(end_row, panel_rows) - first_panel;
   // A task packs a run of panels with one buffer of codes.
   constexpr int64_t kRun = 8;
-  const int tasks = static_cast<int>(div_ceil<int64_t>(static_cast<int64_t>(panels), kRun));
+  const int64_t all = part.count * panels;
+  const int tasks = static_cast<int>(div_ceil<int64_t>(all, kRun));
   pool.run(tasks, [&](int task, int) {
     std::vector<uint8_t> codes(matrix.layout == Layout::kAffine ? static_cast<size_t>(matrix.cols)
                                                                 : 0);
-    const int64_t end = std::min<int64_t>((task + 1) * kRun, static_cast<int64_t>(panels));
-    for (int64_t panel = task * kRun; panel < end; ++panel) {
-      pack_panel(packed, matrix, panel / packed.panels, panel % packed.panels, codes);
+    const int64_t end = std::min<int64_t>((task + 1) * kRun, all);
+    for (int64_t i = task * kRun; i < end; ++i) {
+      pack_panel(packed, matrix, part.first + i / panels, first_panel + i % panels, codes);
     }
   });
-  return packed;
 }
 
 }  // namespace flashlane::kernels::cpu

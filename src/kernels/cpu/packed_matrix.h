@@ -24,6 +24,10 @@ struct PackedMatrix {
   size_t panel_bytes = 0;
   Buffer data;  // [count, panels, panel_bytes]
 
+  size_t bytes() const { return static_cast<size_t>(count * panels) * panel_bytes; }
+  int64_t panel_rows() const { return static_cast<int64_t>(kLanes) * subs; }
+  void allocate();
+
   // Panels that one task takes: fewer in narrow matrices, so that there is work for more threads.
   int tile_panels() const { return panels >= 8 ? kTileRows / (kLanes * subs) : 1; }
   int tiles() const { return static_cast<int>((panels + tile_panels() - 1) / tile_panels()); }
@@ -34,7 +38,13 @@ struct PackedMatrix {
   }
 };
 
-// Refuses shapes that a matrix of this layout can't have, naming the value.
-Result<PackedMatrix> pack_matrix(const Matrix& matrix, ThreadPool& pool);
+// The sizes of a matrix's copy, without its memory. Refuses shapes that a matrix of this layout
+// can't have, naming the value.
+Result<PackedMatrix> shape_packed(const Matrix& matrix);
+
+// Packs a part of the matrix into a copy that has its memory; the part may end between panels only
+// at the matrix's end.
+void pack_part(PackedMatrix& packed, const Matrix& matrix, const MatrixPart& part,
+               ThreadPool& pool);
 
 }  // namespace flashlane::kernels::cpu

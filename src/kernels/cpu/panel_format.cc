@@ -5,6 +5,11 @@
 namespace flashlane::kernels::cpu {
 namespace {
 
+struct ColumnPlace {
+  int line = 0;   // of the chunk
+  int place = 0;  // in the word, counted in values from the lowest bits
+};
+
 constexpr ColumnPlace place_of(int bits, int column) {
   if (bits == 32) return {column, 0};
   const int half = 16 / bits;  // columns in half a word
@@ -27,10 +32,6 @@ constexpr InputOrder order_of(int bits) {
 }
 
 }  // namespace
-
-ColumnPlace column_place(const PanelFormat& format, int column) {
-  return place_of(format.bits, column);
-}
 
 PanelFormat panel_format(const Matrix& matrix) {
   PanelFormat format;

@@ -40,21 +40,14 @@ struct PanelFormat {
   }
 };
 
-// Where column `column` of a group stands: its line in the group and its place in the word, counted
-// in values from the lowest bits.
-struct ColumnPlace {
-  int line = 0;
-  int place = 0;
-};
-ColumnPlace column_place(const PanelFormat& format, int column);
-
 // The format of a matrix whose shape has been checked.
 PanelFormat panel_format(const Matrix& matrix);
 
-// How the kernels of floats take 32 input columns: value i of a chunk is column order[i] times
-// factor[i]. Codes are used where they stand in their word, 2^(bits * place) too large but in the
-// last place, which is shifted down; the factors undo that. Powers of two, so products are exactly
-// what they would be.
+// The columns of a chunk in the order in which they stand in its words, places within a line, then
+// lines; and what the kernels of floats multiply an input column by: value i of a chunk is column
+// order[i] times factor[i]. Codes are used where they stand in their word, 2^(bits * place) too
+// large but in the last place, which is shifted down; the factors undo that. Powers of two, so
+// products are exactly what they would be.
 struct InputOrder {
   uint8_t order[kChunk];
   float factor[kChunk];

@@ -65,17 +65,26 @@ Status ReferenceOps::reserve(const OpsLimits& limits) {
   return {};
 }
 
-Status ReferenceOps::prepare(Matrix& matrix) {
-  std::vector<float> values(static_cast<size_t>(matrix.count * matrix.rows * matrix.cols));
-  float* out = values.data();
-  for (int64_t index = 0; index < matrix.count; ++index) {
-    for (int64_t row = 0; row < matrix.rows; ++row, out += matrix.cols) {
-      dequantize_row(matrix, index, row, out);
+Status ReferenceOps::begin_prepare(Matrix& matrix) {
+  matrix.packed = static_cast<int>(prepared_.size());
+  prepared_.emplace_back(static_cast<size_t>(matrix.count * matrix.rows * matrix.cols));
+  return {};
+}
+
+void ReferenceOps::prepare_part(const Matrix& matrix, const MatrixPart& part) {
+  for (int64_t index = part.first; index < part.first + part.count; ++index) {
+    for (int64_t row = part.first_row; row < part.first_row + part.row_count; ++row) {
+      dequantize_row(matrix, index, row, const_cast<float*>(weight_row(matrix, index, row)));
     }
   }
-  matrix.packed = static_cast<int>(prepared_.size());
-  prepared_.push_back(std::move(values));
-  return {};
+}
+
+size_t ReferenceOps::reserved_bytes(const OpsLimits& limits) const {
+  return SamplerScratch::bytes(limits.vocabulary);
+}
+
+size_t ReferenceOps::prepared_bytes(const Matrix& matrix) const {
+  return static_cast<size_t>(matrix.count * matrix.rows * matrix.cols) * sizeof(float);
 }
 
 const float* ReferenceOps::weight_row(const Matrix& matrix, int64_t index, int64_t row) const {

@@ -1,0 +1,161 @@
+// Parts are cut so that their stored bytes are few beside any model's, yet enough for all threads.
+#include "model/prepare.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace flashlane::model {
+namespace {
+
+using format::ByteRange;
+using kernels::Matrix;
+using kernels::MatrixPart;
+
+constexpr size_t kPartBytes = size_t{16} << 20;
+// A table up to this size is read whole at load; rows of a larger one are read where they are.
+constexpr size_t kSmallTable = size_t{256} << 20;
+
+size_t row_stored_bytes(const Matrix& matrix) {
+  return matrix.row_bytes() + 2 * matrix.scale_row_bytes();
+}
+
+size_t part_bytes(const Matrix& matrix, const MatrixPart& part) {
+  return static_cast<size_t>(part.count * part.row_count) * row_stored_bytes(matrix);
+}
+
+// Whole matrices of a bank, or a run of rows of one matrix, about kPartBytes each.
+std::vector<MatrixPart> parts_of(const Matrix& matrix) {
+  std::vector<MatrixPart> parts;
+  const auto wanted = static_cast<int64_t>(kPartBytes / row_stored_bytes(matrix));
+  if (wanted >= matrix.rows) {
+    const int64_t step = std::max<int64_t>(1, wanted / matrix.rows);
+    for (int64_t first = 0; first < matrix.count; first += step) {
+      parts.push_back({first, std::min(step, matrix.count - first), 0, matrix.rows});
+    }
+    return parts;
+  }
+  const int64_t step = std::max<int64_t>(1, wanted / kernels::kPartRows) * kernels::kPartRows;
+  for (int64_t index = 0; index < matrix.count; ++index) {
+    for (int64_t row = 0; row < matrix.rows; row += step) {
+      parts.push_back({index, 1, row, std::min(step, matrix.rows - row)});
+    }
+  }
+  return parts;
+}
+
+enum class Arrays { kValues, kAll };
+
+// The bytes of a part: one range a matrix, or one of all where they follow each other.
+void add_ranges(const Matrix& matrix, const MatrixPart& part, Arrays arrays,
+                std::vector<ByteRange>& ranges) {
+  struct Array {
+    const std::byte* data;
+    size_t row_bytes;
+  };
+  std::vector<Array> all = {{matrix.data, matrix.row_bytes()}};
+  if (arrays == Arrays::kAll && matrix.layout == kernels::Layout::kAffine) {
+    all.push_back({matrix.scales, matrix.scale_row_bytes()});
+    all.push_back({matrix.biases, matrix.scale_row_bytes()});
+  }
+  const bool together = matrix.stride_rows == matrix.rows && part.row_count == matrix.rows;
+  const int64_t runs = together ? 1 : part.count;
+  const int64_t rows = together ? part.count * matrix.rows : part.row_count;
+  for (const Array& array : all) {
+    for (int64_t run = 0; run < runs; ++run) {
+      const int64_t first = (part.first + run) * matrix.stride_rows + part.first_row;
+      ranges.push_back({array.data + static_cast<size_t>(first) * array.row_bytes,
+                        static_cast<size_t>(rows) * array.row_bytes});
+    }
+  }
+}
+
+MatrixPart whole(const Matrix& matrix) {
+  return {0, matrix.count, 0, matrix.rows};
+}
+
+// What is looked up by row for as long as the model lives.
+std::vector<const Matrix*> kept_tables(const Weights& weights) {
+  std::vector<const Matrix*> kept = {&weights.embedding};
+  for (const PleLayer& ple : weights.ple) {
+    if (ple.table.computed) continue;
+    for (int i = 0; i < ple.table.shard_count; ++i) kept.push_back(&ple.table.shards[i]);
+  }
+  return kept;
+}
+
+void want_tables(Weights& weights, const std::function<void(size_t)>& progress) {
+  std::vector<ByteRange> ranges;
+  for (const Matrix* table : kept_tables(weights)) {
+    for (const MatrixPart& part : parts_of(*table)) {
+      ranges.clear();
+      add_ranges(*table, part, Arrays::kValues, ranges);
+      weights.source->want(ranges);
+      // A tied head counts these bytes.
+      const bool tied = table == &weights.embedding && weights.head.data == table->data;
+      if (progress && !tied) progress(part_bytes(*table, part));
+    }
+  }
+  if (!weights.source->file_backed()) return;
+  for (PleLayer& ple : weights.ple) {
+    if (ple.table.computed) continue;
+    ranges.clear();
+    size_t bytes = 0;
+    for (int i = 0; i < ple.table.shard_count; ++i) {
+      add_ranges(ple.table.shards[i], whole(ple.table.shards[i]), Arrays::kAll, ranges);
+      bytes += ple.table.shards[i].stored_bytes();
+    }
+    ple.rows_ahead = bytes > kSmallTable;
+    weights.source->advise(ranges,
+                           ple.rows_ahead ? format::Advice::kRandom : format::Advice::kSoon);
+  }
+}
+
+Status prepare_matrix(Matrix& matrix, bool shared, const format::TensorSource& source,
+                      kernels::Ops& ops, const std::function<void(size_t)>& progress) {
+  RETURN_IF_ERROR(ops.begin_prepare(matrix));
+  std::vector<ByteRange> ranges;
+  for (const MatrixPart& part : parts_of(matrix)) {
+    ranges.clear();
+    add_ranges(matrix, part, Arrays::kValues, ranges);
+    if (!shared) source.want(ranges);
+    ops.prepare_part(matrix, part);
+    if (progress) progress(part_bytes(matrix, part));
+    ranges.clear();
+    add_ranges(matrix, part, Arrays::kAll, ranges);
+    if (!shared) source.drop(ranges);
+  }
+  // Whoever looks for the bytes now is wrong, and shall find nothing.
+  matrix.data = nullptr;
+  matrix.scales = nullptr;
+  matrix.biases = nullptr;
+  return {};
+}
+
+}  // namespace
+
+WeightMemory weight_memory(Weights& weights, const kernels::Ops& ops) {
+  WeightMemory memory;
+  for (const Matrix* matrix : kernel_matrices(weights)) {
+    memory.copies_bytes += ops.prepared_bytes(*matrix);
+    memory.part_bytes = std::max(memory.part_bytes, std::min(matrix->stored_bytes(), kPartBytes));
+  }
+  for (const std::vector<float>& values : weights.floats) {
+    memory.vectors_bytes += values.size() * sizeof(float);
+  }
+  for (const Matrix* table : kept_tables(weights)) memory.tables_bytes += table->stored_bytes();
+  memory.tables_in_files = weights.source->file_backed();
+  return memory;
+}
+
+Status prepare_weights(Weights& weights, kernels::Ops& ops,
+                       const std::function<void(size_t)>& progress) {
+  want_tables(weights, progress);
+  for (Matrix* matrix : kernel_matrices(weights)) {
+    // The bytes of a tied head are the embedding's, and stay.
+    const bool shared = matrix->data == weights.embedding.data;
+    RETURN_IF_ERROR(prepare_matrix(*matrix, shared, *weights.source, ops, progress));
+  }
+  return {};
+}
+
+}  // namespace flashlane::model

@@ -1,0 +1,114 @@
+"""Memory: what the plan says beside what the kernel counts, while loading and once loaded, and that
+what does not fit is refused. The plan's own allowance for the process is the only slack."""
+
+import re
+import signal
+import subprocess
+
+import support
+
+MODELS = ("nano", "synth:nano,format=q4g32", "synth:nano,format=q8g64", "synth:nano,format=bf16")
+SIZES = ("--context", "4096", "--threads", "2")
+PARTS = ("weights_bytes", "scratch_bytes", "states_bytes", "pages_bytes", "step_bytes",
+         "process_bytes")
+# Beyond a number of mappings and threads, the kernel's counters may lag by this much.
+LAG = 1 << 20
+
+
+def status_bytes(process):
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        text = file.read()
+    return {name: int(number) * 1024
+            for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.M)}
+
+
+class Memory(support.CommandTest):
+    def served(self, *arguments):
+        """The kernel's counts of a server that is ready, and what it said on stderr."""
+        process = subprocess.Popen(
+            [support.BINARY, "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=support.clean_environment(),
+        )
+        try:
+            line = process.stdout.readline()
+            counts = status_bytes(process) if line else None
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=120)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        self.assertTrue(line.startswith("listening on "), said)
+        return counts, said
+
+    def plan(self, *arguments):
+        plan = self.succeed_json("info", "--plan", "--json", *arguments)["plan"]
+        self.assertEqual(plan["total_bytes"], sum(plan[part] for part in PARTS))
+        return plan
+
+    def test_the_plan_is_what_is_held(self):
+        for model in MODELS:
+            with self.subTest(model):
+                plan = self.plan("--model", model, *SIZES)
+                counts, said = self.served("--model", model, *SIZES)
+                held = counts["RssAnon"]
+                self.assertLessEqual(held, 1.05 * plan["total_bytes"] + LAG)
+                self.assertLessEqual(plan["total_bytes"], 1.15 * held + LAG)
+                # All that was ever there at a time, less what files held in the end (program,
+                # libraries, tables): loading needs no second copy of the weights.
+                peak = counts["VmHWM"] - counts["RssFile"]
+                self.assertLessEqual(peak, 1.05 * plan["total_bytes"] + LAG)
+                self.assertIn("planned", said)
+                self.assertRegex(said, r"resident: \d+\.\d MiB of \d+\.\d planned")
+
+    def test_source_pages_are_given_back(self):
+        weights = (support.ROOT / "models/flash-next-nano-6bit/model.safetensors").stat().st_size
+        plan = self.plan("--model", "nano", *SIZES)
+        self.assertLess(plan["file_bytes"], weights)
+        mapped, _ = self.served("--model", "nano", *SIZES)
+        without, _ = self.served("--model", "synth:tiny", *SIZES)
+        pages = mapped["RssFile"] - without["RssFile"]
+        self.assertLessEqual(pages, plan["file_bytes"] + (2 << 20))
+
+    def test_generate_says_what_it_held(self):
+        for model in MODELS[:2]:
+            reply = self.succeed_json("generate", "--model", model, "--prompt-ids", "-",
+                                      "--max-tokens", 4, "--json", "--threads", 2,
+                                      stdin=b"[1,2,3]")
+            memory = reply["memory"]
+            self.assertEqual(list(memory), ["planned_bytes", "anonymous_bytes",
+                                            "loading_peak_bytes", "file_bytes"])
+            limit = 1.05 * memory["planned_bytes"]
+            self.assertGreater(memory["loading_peak_bytes"], 1 << 20)
+            self.assertLessEqual(memory["loading_peak_bytes"], limit)
+            self.assertLessEqual(memory["anonymous_bytes"], limit)
+
+    def test_true_layers_are_planned_at_once(self):
+        ask = ("info", "--plan", "--model")
+        unlimited = {"FLASHLANE_MEMORY_LIMIT_GIB": ""}
+        text = self.succeed(*ask, "synth:true,layers=4,format=q4g32", environment=unlimited)
+        for word in ("as the backend has them", "in files", "available now", "total"):
+            self.assertIn(word, text.decode())
+        total = {}
+        for layers, bits in ((2, 4), (8, 4), (8, 6), (8, 8)):
+            model = f"synth:true,layers={layers},format=q{bits}g64"
+            plan = self.succeed_json(*ask, model, "--context", 4096, "--json",
+                                     environment=unlimited)["plan"]
+            total[layers, bits] = plan["total_bytes"]
+            self.assertGreater(plan["available_bytes"], 0)
+        self.assertGreater(total[8, 4], 2 * total[2, 4])
+        # Codes above 4 bits take a byte each.
+        self.assertGreater(total[8, 6], total[8, 4])
+        self.assertGreaterEqual(total[8, 8], total[8, 6])
+
+    def test_over_the_limit_is_refused_by_both_numbers(self):
+        plan = self.plan("--model", "nano", *SIZES)
+        gib = plan["total_bytes"] / (1 << 30)
+        self.succeed("info", "--model", "nano", *SIZES, "--memory-limit-gib", f"{gib * 1.001:.6f}")
+        self.refuse(2, [str(plan["total_bytes"]), "--memory-limit-gib"],
+                    "info", "--model", "nano", *SIZES, "--memory-limit-gib", f"{gib * 0.999:.6f}")
+
+
+if __name__ == "__main__":
+    support.main()
