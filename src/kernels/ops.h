@@ -105,7 +105,9 @@ class Ops {
   // input are given together, so that a backend starts them as one step.
   virtual void project(std::span<const Projection> projections, const float* x, int row_count) = 0;
   void project(float* out, const float* x, int row_count, const Matrix& weight) {
-    const Projection one = {out, &weight};
+    Projection one;
+    one.out = out;
+    one.weight = &weight;
     project({&one, 1}, x, row_count);
   }
 

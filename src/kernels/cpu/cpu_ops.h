@@ -95,7 +95,9 @@ class CpuOps final : public Ops {
   // Each projection of these rows, all in one stage.
   void multiply(std::span<const Projection> projections, RowInputs& inputs);
   void multiply(float* out, RowInputs& inputs, const Matrix& weight) {
-    const Projection one = {out, &weight};
+    Projection one;
+    one.out = out;
+    one.weight = &weight;
     multiply({&one, 1}, inputs);
   }
 

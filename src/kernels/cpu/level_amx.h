@@ -60,9 +60,9 @@ class TileProduct {
  public:
   TileProduct(const PanelTile& tile, const InputRow* rows, int block_rows, int blocks,
               TileScratch& scratch)
-      : tile_(tile),
+      : table_(code_table_of<kBits>()),
+        tile_(tile),
         format_(*tile.format),
-        table_(code_table_of<kBits>()),
         rows_(rows),
         block_rows_(block_rows),
         blocks_(blocks),
@@ -176,9 +176,9 @@ class TileProduct {
     }
   }
 
+  const CodeTable table_;  // first, as it is aligned to a line
   const PanelTile& tile_;
   const PanelFormat& format_;
-  const CodeTable table_;
   const InputRow* rows_;
   const int block_rows_;
   const int blocks_;
