@@ -75,6 +75,7 @@ inline void sum_half(const std::byte* const (&at)[kCount], int64_t line_stride,
   for (int s = 0; s < kCount; ++s) {
     for (int r = 0; r < kRows; ++r) sums[s][r] = zero_lanes();
   }
+  constexpr int64_t kAhead = 3072;  // bytes that memory is asked for in advance
   constexpr int kPerWord = 32 / kBits;
   // A line of f32 is one column; any other line has both halves.
   constexpr int kStep = kBits == 32 ? 2 : 1;
@@ -83,7 +84,9 @@ inline void sum_half(const std::byte* const (&at)[kCount], int64_t line_stride,
 #pragma GCC unroll 4
   for (int line = kBits == 32 && kOdd ? 1 : 0; line < kBits; line += kStep) {
     for (int s = 0; s < kCount; ++s) {
-      const Words words = load_words(at[s] + line * line_stride);
+      const std::byte* p = at[s] + line * line_stride;
+      if constexpr (!kOdd) __builtin_prefetch(p + kAhead);
+      const Words words = load_words(p);
 #pragma GCC unroll 8
       for (int place = kFirst; place < kFirst + kPlaces; ++place) {
         const Lanes value = value_at<kBits>(words, place);
