@@ -91,6 +91,13 @@ bool is_unicode_space(char32_t c) {
 size_t skip_leading_space(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
+    // Most spaces are ASCII, and a hostile text has millions.
+    const auto first = static_cast<uint8_t>(text[at]);
+    if (first < 0x80) {
+      if (!is_unicode_space(first)) break;
+      ++at;
+      continue;
+    }
     const CodePoint point = decode_utf8(text, at);
     if (point.length == 0 || !is_unicode_space(point.value)) break;
     at += point.length;
@@ -102,6 +109,12 @@ size_t skip_trailing_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
     size_t start = end - 1;
+    const auto last = static_cast<uint8_t>(text[start]);
+    if (last < 0x80) {
+      if (!is_unicode_space(last)) break;
+      end = start;
+      continue;
+    }
     while (start > 0 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
     const CodePoint point = decode_utf8(text, start);
     if (point.length != end - start || !is_unicode_space(point.value)) break;
