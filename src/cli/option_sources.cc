@@ -142,10 +142,11 @@ Status apply_config(const std::vector<OptionTable*>& tables, const std::string& 
   }
   for (const auto& [key, node] : config) {
     if (!node.is_table()) continue;
-    const auto table = std::find_if(
-        tables.begin(), tables.end(),
-        [&](const OptionTable* candidate) { return candidate->command() == key.str(); });
-    if (table == tables.end()) return invalid("{}: [{}] is not a command", path, key.str());
+    const std::string_view command = key.str();
+    const auto table =
+        std::find_if(tables.begin(), tables.end(),
+                     [&](const OptionTable* candidate) { return candidate->command() == command; });
+    if (table == tables.end()) return invalid("{}: [{}] is not a command", path, command);
     RETURN_IF_ERROR(apply_table(**table, *node.as_table(), path));
   }
   return {};

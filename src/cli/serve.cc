@@ -92,7 +92,7 @@ server::Services services_of(const Serving& serving, const ServeOptions& options
   services.generation = serving.texts.generation;
   services.generation.eos_ids = end_ids(serving.texts, outline.shape);
   services.model.name = outline.location.name;
-  if (options.model.model_name() == "nano") services.model.aliases.push_back("nano");
+  if (options.model.model_name() == "nano") services.model.aliases.emplace_back("nano");
   services.model.context = runner.context;
   services.model.vocabulary = outline.shape.vocabulary;
   const auto now = std::chrono::system_clock::now().time_since_epoch();

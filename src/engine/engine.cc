@@ -251,7 +251,7 @@ Engine::State::Live& Engine::State::find(SequenceId id) {
   return *found;
 }
 
-Engine::Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options)
+Engine::Engine(std::unique_ptr<runner::Runner> runner, const EngineOptions& options)
     : Engine(step_function(std::move(runner), options.scheduler), options) {}
 
 Engine::Engine(StepFunction run, EngineOptions options)

@@ -83,7 +83,7 @@ struct Status {
 class Engine {
  public:
   // The scheduler's limits must lie within the runner's.
-  Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options);
+  Engine(std::unique_ptr<runner::Runner> runner, const EngineOptions& options);
   Engine(StepFunction run, EngineOptions options);
   // Cancels what is left and joins the thread.
   ~Engine();

@@ -9,6 +9,7 @@ namespace {
 
 std::vector<LayerKind> three_delta_one_sparse(int layers) {
   std::vector<LayerKind> kinds;
+  kinds.reserve(static_cast<size_t>(layers));
   for (int i = 0; i < layers; ++i) {
     kinds.push_back(i % 4 == 3 ? LayerKind::kSparse : LayerKind::kDelta);
   }

@@ -20,7 +20,6 @@ using kernels::kMaxWindow;
 using kernels::Role;
 using scheduler::Segment;
 using scheduler::SegmentKind;
-using scheduler::SegmentResult;
 using scheduler::StepPlan;
 using scheduler::StepResult;
 

@@ -32,9 +32,9 @@ std::string_view dtype_name(DType dtype) {
   return "?";
 }
 
-std::optional<DType> dtype_from_name(std::string_view wanted) {
-  for (const auto& [value, name] : kNames) {
-    if (name == wanted) return value;
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (const auto& [value, known] : kNames) {
+    if (known == name) return value;
   }
   return std::nullopt;
 }
