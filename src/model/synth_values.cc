@@ -29,7 +29,7 @@ float draw_one(uint64_t hash, const ValueRule& rule, uint64_t index) {
     v += hash + first + k + kGoldenGamma;
     v = (v ^ (v >> 30)) * 0xBF58476D1CE4E5B9ULL;
     v = (v ^ (v >> 27)) * 0x94D049BB133111EBULL;
-    v ^= v >> 31;
+    // The last step of splitmix64, v ^= v >> 31, changes no bit that is kept.
     const Floats bits = __builtin_convertvector(__builtin_convertvector(v >> 40, Ints), Floats);
     const Floats r = bits * 0x1.0p-23F - 1.0F;
     const Floats value = rule.scale * r + rule.offset;

@@ -8,6 +8,7 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer,
                                          const boost::json::object& variables) {
   ASSIGN_OR_RETURN(const auto rendered, chat_template.render_pieces(variables));
   std::vector<Tokenizer::Piece> pieces;
+  pieces.reserve(rendered.size());
   for (const ChatTemplate::Piece& piece : rendered) {
     pieces.push_back({piece.text, !piece.from_data});
   }

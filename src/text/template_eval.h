@@ -60,7 +60,7 @@ class TemplateEvaluator {
   Result<Value> evaluate_logic(const Expression& node);
   Result<Value> evaluate_conditional(const Expression& node);
   Result<Arguments> evaluate_arguments(const Expression& node);
-  Result<Value> call_macro(const Callable& macro, Arguments arguments, int line);
+  Result<Value> call_macro(const Callable& callable, Arguments arguments, int line);
   // raise_exception, namespace, range, dict, strftime_now
   Result<Value> call_function(std::string_view name, const Arguments& arguments, int line);
   Result<Value> make_namespace(const Arguments& arguments);

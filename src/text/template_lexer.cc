@@ -185,7 +185,7 @@ Status Lexer::lex_raw(size_t text_begin, int line) {
 bool Lexer::lex_end_of_tag(bool block) {
   if (!brackets_.empty()) return false;
   const std::string_view end = block ? "%}" : "}}";
-  size_t to = at_;
+  size_t to;
   if (here() == '-' && source_.compare(at_ + 1, 2, end) == 0) {
     to = after_space(at_ + 3);
   } else if (block && here() == '+' && source_.compare(at_ + 1, 2, end) == 0) {

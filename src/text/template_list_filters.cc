@@ -152,6 +152,7 @@ Result<Value> sorted(std::vector<Keyed> keyed, bool descending, Budget& budget) 
     return order.ok() && *order < 0;
   });
   std::vector<Value> items;
+  items.reserve(keyed.size());
   for (Keyed& entry : keyed) items.push_back(std::move(entry.second));
   return Value::list(std::move(items));
 }

@@ -49,7 +49,7 @@ class TemplateParser {
   Result<ExpressionPtr> parse_dict();
   Result<ExpressionPtr> parse_number();
   Result<ExpressionPtr> parse_postfix(ExpressionPtr node, bool with_filter);
-  Result<ExpressionPtr> parse_subscript(ExpressionPtr node);
+  Result<ExpressionPtr> parse_subscript(ExpressionPtr object);
   Result<ExpressionPtr> parse_filter(ExpressionPtr node);
   Result<ExpressionPtr> parse_test(ExpressionPtr node);
   Status parse_arguments(Expression& call);  // the opening parenthesis is read

@@ -8,7 +8,7 @@
 
 namespace flashlane::text {
 
-Text Text::owned(std::string bytes, bool from_data) {
+Text Text::owned(const std::string& bytes, bool from_data) {
   TextBuilder builder;
   builder.append(bytes, from_data);
   return builder.take();

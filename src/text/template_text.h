@@ -17,7 +17,7 @@ struct ByteRange {
 class Text {
  public:
   Text() = default;
-  static Text owned(std::string bytes, bool from_data);
+  static Text owned(const std::string& bytes, bool from_data);
   // The caller keeps the bytes alive: literals of the template, strings of the variables.
   static Text borrowed(std::string_view bytes, bool from_data);
 

@@ -23,7 +23,7 @@ struct Statement;
 struct Scope;
 
 // Wide enough for every JSON integer; arithmetic that leaves 64 bits is refused.
-__extension__ typedef __int128 Integer;
+__extension__ typedef __int128 Integer;  // NOLINT(modernize-use-using): goes with __extension__
 
 struct Undefined {
   std::string_view name;  // for messages; a part of the template's source

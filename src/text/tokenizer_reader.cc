@@ -180,7 +180,7 @@ Status TokenizerReader::read_model(dom::object root) {
     }
   }
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (find(model, key, element) && string_or(model, key, "?") != "") {
+    if (find(model, key, element) && !string_or(model, key, "?").empty()) {
       return unsupported("model {} {}", key, show(element));
     }
   }

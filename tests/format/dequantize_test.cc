@@ -116,7 +116,8 @@ TEST(DequantizeRow, ReadsEveryLayoutAtAnyAddress) {
         std::vector<float> out(kCols);
         kernels::dequantize_row(matrix, 1, 1, out.data());
         for (size_t col = 0; col < kCols; ++col) {
-          const float scale = 0.25F * static_cast<float>(4 + col / 32 + 1);
+          const size_t group = col / 32;
+          const float scale = 0.25F * static_cast<float>(4 + group + 1);
           EXPECT_EQ(out[col], scale * code_at(4, col, bits) - 4.0F) << bits << " bits, " << col;
         }
       }
