@@ -21,13 +21,13 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    const size_t alignment = bytes >= kLarge ? kLargePage : size_t{64};
-    const size_t padded = round_up(bytes, size_t{64});
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, padded)));
+    const bool large = bytes >= kLarge;
+    const size_t alignment = large ? kLargePage : size_t{64};
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
     CHECK(data_ != nullptr);
+    const size_t padded = round_up(bytes, size_t{64});
     // Refused where there are none; the memory is as good then, only slower.
-    if (bytes >= kLarge)
-      (void)madvise(data_.get(), padded / kLargePage * kLargePage, MADV_HUGEPAGE);
+    if (large) (void)madvise(data_.get(), padded / kLargePage * kLargePage, MADV_HUGEPAGE);
     std::memset(data_.get(), 0, padded);
   }
   Buffer(Buffer&& other) noexcept

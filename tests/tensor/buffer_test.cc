@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tensor/view.h"
 
 namespace flashlane {
@@ -25,6 +27,18 @@ TEST(Buffer, IsZeroedAlignedAndMoves) {
   EXPECT_EQ(assigned.bytes(), 100U);
   EXPECT_EQ(std::as_const(assigned).as<int32_t>()[3], 7);
   EXPECT_EQ(Buffer(0).data(), nullptr);
+}
+
+// The sanitizers check how the memory is asked for: a size has to be a multiple of its alignment.
+TEST(Buffer, LargeOnesAreZeroedAndOfAnySizeToo) {
+  for (const size_t bytes : {(size_t{8} << 20) - 1, (size_t{8} << 20) + 3}) {
+    const Buffer buffer(bytes);
+    ASSERT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U) << bytes;
+    EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + bytes, [](std::byte value) {
+      return value == std::byte{0};
+    })) << bytes;
+  }
 }
 
 TEST(TensorView, CountsAndPrints) {
