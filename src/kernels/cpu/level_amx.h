@@ -4,8 +4,7 @@
 // Included by level_amx.cc, inside its target pragma and anonymous namespace.
 
 // The tile instructions are written out, because GCC 12's intrinsics don't say that they read and
-// write memory. Tiles 0 to 3
-// accumulate, 4 holds input rows, 6 and 7 hold weights.
+// write memory. Tiles 0 to 3 accumulate, 4 holds input rows, 6 and 7 hold weights.
 template <int kTile>
 inline void tile_zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
