@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/keyed_random.h"
+#include "base/process_memory.h"
 #include "cli/bench_forwards.h"
 #include "cli/bench_replies.h"
 #include "cli/command.h"
@@ -251,14 +252,14 @@ Result<Exit> run_bench(const BenchOptions& options) {
       return invalid("--drafts on: the weights of {} hold no MTP head", outline.location.name);
     }
     plan.drafts = false;
-    plan.sizes.runner.max_draft = 0;
+    fit_sizes(plan.sizes, *model);
   }
   const auto progress = std::make_shared<Progress>();
   const BenchProgress report = [progress](const std::string& words) { (*progress)(words); };
   const int threads = model->backend().threads;
   const auto mib = static_cast<size_t>(options.probe_mib.value_or(kDefaultProbeMib));
   Probes probes;
-  probes.bytes = probe_bytes(mib << 20, free_memory_bytes());
+  probes.bytes = probe_bytes(mib << 20, available_memory().value_or(0));
   report("read bandwidth");
   RETURN_IF_ERROR(probe(probes, threads, true));
   ASSIGN_OR_RETURN(const std::vector<Cell> cells, measure(*model, plan, report));

@@ -50,10 +50,6 @@ Machine read_machine() {
   return machine;
 }
 
-size_t free_memory_bytes() {
-  return memory_line("MemAvailable:");
-}
-
 void write_machine(JsonLine& json, const Machine& machine, const kernels::BackendInfo& backend) {
   json.begin_object();
   json.key("cpu").text(machine.cpu).key("cores").integer(machine.cores);

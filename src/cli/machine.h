@@ -18,9 +18,6 @@ struct Machine {
 };
 Machine read_machine();
 
-// Bytes that can be had without swapping; 0 where the system does not say.
-size_t free_memory_bytes();
-
 // {"cpu","cores",…,"backend","isa","threads","build"}: the machine and what runs on it.
 void write_machine(JsonLine& json, const Machine& machine, const kernels::BackendInfo& backend);
 std::string machine_text(const Machine& machine, const kernels::BackendInfo& backend);

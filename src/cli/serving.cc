@@ -94,9 +94,14 @@ engine::EngineOptions engine_options(const model::Model& model, const ServingSiz
   return engine;
 }
 
+void fit_sizes(ServingSizes& sizes, const model::Model& model) {
+  if (!model.weights().has_mtp) sizes.runner.max_draft = 0;
+}
+
 Result<std::unique_ptr<engine::Engine>> make_engine(
-    model::Model& model, const ServingSizes& sizes,
+    model::Model& model, ServingSizes sizes,
     std::shared_ptr<const scheduler::TokenBytes> token_bytes) {
+  fit_sizes(sizes, model);
   ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
   engine::EngineOptions engine = engine_options(model, sizes);
   engine.scheduler.token_bytes = std::move(token_bytes);

@@ -51,9 +51,12 @@ std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& 
 // What an engine over a runner of these sizes needs to know.
 engine::EngineOptions engine_options(const model::Model& model, const ServingSizes& sizes);
 
+// Exports often leave the MTP head out, whatever their config says: then there are no drafts.
+void fit_sizes(ServingSizes& sizes, const model::Model& model);
+
 // Makes runner and engine over a loaded model, which must outlive them.
 Result<std::unique_ptr<engine::Engine>> make_engine(
-    model::Model& model, const ServingSizes& sizes,
+    model::Model& model, ServingSizes sizes,
     std::shared_ptr<const scheduler::TokenBytes> token_bytes);
 
 }  // namespace flashlane::cli

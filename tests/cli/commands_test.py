@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import pathlib
+import shutil
+import struct
+import tempfile
 
 import support
 from support import FIXTURES, MICRO
@@ -152,6 +156,29 @@ class Generate(support.CommandTest):
         self.assertIn(reply["finish_reason"], ("stop", "length"))
         text = self.succeed("generate", "--prompt", "def add(a, b):", "--max-tokens", 12).decode()
         self.assertEqual(text, reply["text"] + "\n")
+
+    def test_a_checkpoint_without_the_mtp_head_that_its_config_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = pathlib.Path(folder)
+            shutil.copy(MICRO / "config.json", target)
+            stored = (MICRO / "model.safetensors").read_bytes()
+            length = struct.unpack("<Q", stored[:8])[0]
+            data, header, kept = b"", {}, json.loads(stored[8:8 + length])
+            for name, entry in kept.items():
+                if name.startswith("__") or ".mtp." in f".{name}":
+                    continue
+                begin, end = entry["data_offsets"]
+                header[name] = {**entry, "data_offsets": [len(data), len(data) + end - begin]}
+                data += stored[8 + length:][begin:end]
+            self.assertLess(len(header), len(kept) - 1)
+            text = json.dumps(header).encode()
+            text += b" " * (-len(text) % 8)
+            (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+            generate = ("generate", "--prompt-ids", "-", "--max-tokens", 8, "--json", "--model")
+            without = self.succeed_json(*generate, target, stdin=b"[1,2,3]")
+            whole = self.succeed_json(*generate, MICRO, "--no-drafts", stdin=b"[1,2,3]")
+            self.assertEqual(without["token_sha"], whole["token_sha"])
+            self.assertEqual(without["drafts"]["drafted"], 0)
 
     def test_end_token_stops_and_is_counted(self):
         ask = ("generate", "--chat", "What is the capital of France?", "--no-thinking", "--json")
