@@ -5,7 +5,8 @@
         --model models/flash-next-nano-6bit --backend reference [--only code prose]
 
 For every golden_NAME.safetensors: `score` on its tokens, the MTP head's three depths at its
-positions, and the greedy continuation by `generate`. The rules are those of the folder's README:
+positions, and the greedy continuation by `generate`; on the cpu backend at every instruction level
+that this machine has. The rules are those of the folder's README:
 
 float32 row (backend reference): top 20 and logsumexp within 1e-3; of a sequence longer than 256,
 0.5 % of the positions may miss by more. The head likewise, best draft equal where the two best
@@ -86,6 +87,12 @@ class Engine:
 
     def score(self, ids, *arguments):
         return {line["position"]: line for line in self.lines("score", "--ids", ids, *arguments)}
+
+
+def levels_of(binary):
+    """Instruction levels of the cpu backend that this machine has."""
+    done = subprocess.run([binary, "--version", "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["isa_available"]
 
 
 def difference(golden_ids, golden_logits, golden_sum, top, logsumexp):
@@ -286,14 +293,18 @@ def main():
         paths = [path for path in paths if path.stem.removeprefix("golden_") in options.only]
     if not paths or options.only and len(paths) != len(options.only):
         raise SystemExit(f"{options.fixtures} lacks sequences: found {[p.name for p in paths]}")
-    engine = Engine(options.binary, options.model,
-                    ["--backend", options.backend, "--threads", options.threads,
-                     "--memory-limit-gib", "4"])
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes = [compare(engine, path, row, pathlib.Path(folder)) for path in paths]
-    print(f"{options.fixtures.name}, backend {options.backend}, by the {row} row")
-    print_table([HEADINGS, *(outcome.cells() for outcome in outcomes)])
-    return 1 if any(outcome.failures for outcome in outcomes) else 0
+    failed = False
+    for level in levels_of(options.binary) if options.backend == "cpu" else [None]:
+        engine = Engine(options.binary, options.model,
+                        ["--backend", options.backend, "--threads", options.threads,
+                         "--memory-limit-gib", "4", *(["--isa", level] if level else [])])
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes = [compare(engine, path, row, pathlib.Path(folder)) for path in paths]
+        print(f"{options.fixtures.name}, backend {options.backend}"
+              f"{f' at {level}' if level else ''}, by the {row} row")
+        print_table([HEADINGS, *(outcome.cells() for outcome in outcomes)])
+        failed |= any(outcome.failures for outcome in outcomes)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -106,6 +106,29 @@ inline __m256 round_bf16(__m256 value) {
 inline Lanes round_bf16(Lanes v) {
   return {round_bf16(v.low), round_bf16(v.high)};
 }
+// 16 columns in the order of their words (panel_format.h).
+template <int kBits>
+Lanes in_word_order(Lanes v) {
+  if constexpr (kBits >= 16) {
+    return v;
+  } else if constexpr (kBits == 2) {
+    const __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(v.low, v.high, 0x88));
+    const __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(v.low, v.high, 0xdd));
+    return {_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)),
+            _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8))};
+  } else {
+    constexpr WordOrder kOrder = word_order(kBits);
+    const __m256i order = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOrder.column));
+    return {_mm256_permutevar8x32_ps(v.low, order), _mm256_permutevar8x32_ps(v.high, order)};
+  }
+}
+// The upper halves of the lanes.
+inline void store_bf16(uint16_t* p, Lanes v) {
+  const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(v.low), 16);
+  const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(v.high), 16);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), packed);
+}
 
 // The fixed tree: lane i with i + 8, then + 4, + 2, + 1.
 inline float sum_lanes(Lanes v) {

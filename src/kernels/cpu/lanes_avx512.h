@@ -92,6 +92,18 @@ inline Lanes round_bf16(Lanes v) {
   const __m512i chosen = _mm512_mask_blend_epi32(nan, up, quiet);
   return {_mm512_castsi512_ps(_mm512_and_si512(chosen, _mm512_set1_epi32(-0x10000)))};
 }
+// 16 columns in the order of their words (panel_format.h).
+template <int kBits>
+Lanes in_word_order(Lanes v) {
+  if constexpr (kBits >= 16) return v;
+  constexpr WordOrder kOrder = word_order(kBits);
+  return {_mm512_permutexvar_ps(_mm512_loadu_si512(kOrder.column), v.all)};
+}
+// The upper halves of the lanes.
+inline void store_bf16(uint16_t* p, Lanes v) {
+  const __m512i upper = _mm512_srli_epi32(_mm512_castps_si512(v.all), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(upper));
+}
 
 // The fixed tree: lane i with i + 8, then + 4, + 2, + 1.
 inline float sum_lanes(Lanes v) {

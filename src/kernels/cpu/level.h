@@ -34,7 +34,7 @@ struct PanelTile {
 // One input row as the matrix products take it, shaped for one format: values rounded to bf16, each
 // group of columns padded with zeros. out: where the tile's first output goes.
 struct InputRow {
-  const float* x;         // [groups, group]: each chunk as its InputOrder says
+  const float* x;         // [groups, group]: as word_order says
   const uint16_t* pairs;  // [groups, group] as bf16 in the order of the columns; only where wanted
   const float* sums;      // [groups] of the rounded values; only for scaled formats
   float* out;

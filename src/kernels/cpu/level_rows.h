@@ -53,36 +53,47 @@ inline Lanes silu_lanes(Lanes x) {
 }
 
 // Sums of 32 meet in the lanes' tree; sums of 64 and 128 are sums of two of the next smaller size.
-inline float sum_of_group(const float* x, int group) {
-  const auto thirty_two = [&](int at) {
-    return sum_lanes(add(load(x + at), load(x + at + kLanes)));
-  };
+inline float sum_of_group(const Lanes* x, int group) {
+  const auto thirty_two = [&](int at) { return sum_lanes(add(x[at], x[at + 1])); };
   if (group == 32) return thirty_two(0);
-  const float first = thirty_two(0) + thirty_two(32);
-  return group == 64 ? first : first + (thirty_two(64) + thirty_two(96));
+  const float first = thirty_two(0) + thirty_two(2);
+  return group == 64 ? first : first + (thirty_two(4) + thirty_two(6));
+}
+
+template <int kBits>
+void shape_row_of(float* shaped, uint16_t* pairs, float* sums, const float* x, int64_t cols,
+                  const PanelFormat& format) {
+  static constexpr WordOrder kOrder = word_order(kBits);
+  const Lanes factor = load(kOrder.factor);
+  const int group = format.group;
+  for (int64_t start = 0; start < cols; start += group) {
+    Lanes rounded[128 / kLanes];
+    for (int i = 0; i < group; i += kLanes) {
+      const int64_t left = cols - start - i;
+      const Lanes v = round_bf16(left > 0 ? load_some(x + start + i, left) : zero_lanes());
+      rounded[i / kLanes] = v;
+      store(shaped + start + i, kBits >= 16 ? v : mul(in_word_order<kBits>(v), factor));
+      if (pairs != nullptr) store_bf16(pairs + start + i, v);
+    }
+    if (format.scaled) *sums++ = sum_of_group(rounded, group);
+  }
 }
 
 inline void shape_row(float* shaped, uint16_t* pairs, float* sums, const float* x, int64_t cols,
                       const PanelFormat& format) {
-  const int group = format.group;
-  const InputOrder& input = input_order(format);
-  float rounded[128];
-  for (int64_t start = 0; start < cols; start += group) {
-    for (int i = 0; i < group; i += kLanes) {
-      const int64_t left = cols - start - i;
-      store(rounded + i, round_bf16(left > 0 ? load_some(x + start + i, left) : zero_lanes()));
-    }
-    if (format.scaled) *sums++ = sum_of_group(rounded, group);
-    for (int chunk = 0; chunk < group; chunk += kChunk, shaped += kChunk) {
-      for (int i = 0; i < kChunk; ++i) shaped[i] = rounded[chunk + input.order[i]];
-      for (int i = 0; i < kChunk; i += kLanes) {
-        store(shaped + i, mul(load(shaped + i), load(input.factor + i)));
-      }
-    }
-    if (pairs == nullptr) continue;
-    for (int i = 0; i < group; ++i) {
-      *pairs++ = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, rounded[i]) >> 16);
-    }
+  switch (format.bits) {
+    case 2:
+      shape_row_of<2>(shaped, pairs, sums, x, cols, format);
+      break;
+    case 4:
+      shape_row_of<4>(shaped, pairs, sums, x, cols, format);
+      break;
+    case 8:
+      shape_row_of<8>(shaped, pairs, sums, x, cols, format);
+      break;
+    default:
+      shape_row_of<16>(shaped, pairs, sums, x, cols, format);
+      break;
   }
 }
 

@@ -89,7 +89,8 @@ void pack_group_scales(const PackedMatrix& packed, const Matrix& matrix, size_t 
 void pack_panel(PackedMatrix& packed, const Matrix& matrix, int64_t index, int64_t panel,
                 std::span<uint8_t> codes) {
   const PanelFormat& format = packed.format;
-  const InputOrder& input = input_order(format);
+  const WordOrder order = word_order(format.bits);
+  const int per_word = format.per_word();
   std::byte* data =
       packed.data.data() + static_cast<size_t>(index * packed.panels + panel) * packed.panel_bytes;
   const int64_t panel_rows = static_cast<int64_t>(kLanes) * packed.subs;
@@ -101,17 +102,12 @@ void pack_panel(PackedMatrix& packed, const Matrix& matrix, int64_t index, int64
     if (format.scaled) affine_unpack({source, matrix.row_bytes()}, matrix.bits, codes);
     for (int64_t group = 0; group < packed.groups; ++group) {
       std::byte* to = data + static_cast<size_t>(group) * format.group_bytes(packed.subs);
-      for (int64_t chunk = 0; chunk < format.group; chunk += kChunk) {
-        const int64_t start = group * format.group + chunk;
-        const int64_t line = chunk / format.per_word();
-        for (int i = 0; i < kChunk; ++i) {
-          const int64_t col = start + input.order[i];
-          if (col >= matrix.cols) continue;
-          const uint32_t bits =
-              format.scaled ? codes[static_cast<size_t>(col)] : plain_bits(matrix, source, col);
-          *word_at(packed, to, line + i / format.per_word(), lane) |=
-              bits << (i % format.per_word() * format.bits);
-        }
+      for (int i = 0; i < format.group; ++i) {
+        const int64_t col = group * format.group + i - i % kLanes + order.column[i % kLanes];
+        if (col >= matrix.cols) continue;
+        const uint32_t bits =
+            format.scaled ? codes[static_cast<size_t>(col)] : plain_bits(matrix, source, col);
+        *word_at(packed, to, i / per_word, lane) |= bits << (i % per_word * format.bits);
       }
       if (format.scaled) pack_group_scales(packed, matrix, stored_row, group, lane, to);
     }

@@ -43,15 +43,28 @@ struct PanelFormat {
 // The format of a matrix whose shape has been checked.
 PanelFormat panel_format(const Matrix& matrix);
 
-// The columns of a chunk in the order in which they stand in its words, places within a line, then
-// lines; and what the kernels of floats multiply an input column by: value i of a chunk is column
-// order[i] times factor[i]. Codes are used where they stand in their word, 2^(bits * place) too
-// large but in the last place, which is shifted down; the factors undo that. Powers of two, so
-// products are exactly what they would be.
-struct InputOrder {
-  uint8_t order[kChunk];
-  float factor[kChunk];
+// The columns of a line as they stand in its words, and what the kernels of floats multiply them
+// by: value i of 16 is column column[i] times factor[i]. Codes are used where they stand in their
+// word, 2^(bits * place) too large but in the last place, which is shifted down; the factors undo
+// that. Powers of two, so products are exactly what they would be. A word holds at most 16 columns,
+// so 16 of them are whole words.
+struct WordOrder {
+  int32_t column[kLanes] = {};
+  float factor[kLanes] = {};
 };
-const InputOrder& input_order(const PanelFormat& format);
+constexpr WordOrder word_order(int bits) {
+  WordOrder result = {};
+  const int per_word = 32 / bits;
+  for (int i = 0; i < kLanes; ++i) {
+    const int place = i % per_word;
+    const int half = per_word / 2;
+    const bool odd = half > 0 && place >= half;
+    const int within = half == 0 ? 0 : 2 * (place - (odd ? half : 0)) + (odd ? 1 : 0);
+    result.column[i] = i - place + within;
+    const bool shifted = bits < 16 && place != per_word - 1;
+    result.factor[i] = 1.0F / static_cast<float>(uint64_t{1} << (shifted ? bits * place : 0));
+  }
+  return result;
+}
 
 }  // namespace flashlane::kernels::cpu
