@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/serving.h"
 #include "cli/signals.h"
+#include "scheduler/step_share.h"
 #include "server/server.h"
 #include "text/chat_template.h"
 
@@ -26,38 +27,32 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int64_t> port;
   std::optional<uint64_t> seed_salt;
+  std::optional<std::string> parallel;
+  std::optional<double> decode_share;
   bool no_drafts = false;
   bool no_lone = false;
   // Options of what is not built yet: declared so that they are refused by name.
-  std::optional<std::string> parallel;
   std::optional<std::string> session_contexts;
   std::optional<int64_t> session_grow;
   std::optional<int64_t> kv_page_rows;
   std::optional<int64_t> state_pages;
   std::optional<double> prompt_cache_gib;
-  std::optional<double> decode_share;
 };
 
 Error not_built(const std::string& option, const std::string& only) {
   return error(ErrorCode::kUnsupported, "--{} is not built yet; {}", option, only);
 }
 
-// One sequence runs at a time, its pages are its own, and there is no prompt cache.
+// A sequence's pages are its own, and there is no prompt cache.
 Status check_built(const ServeOptions& options) {
-  if (options.parallel.value_or("1") != "1") {
-    return not_built("parallel " + *options.parallel, "only 1 is: requests queue in order");
-  }
   if (options.session_contexts.has_value()) {
-    return not_built("session-contexts", "--context sizes the one sequence");
+    return not_built("session-contexts", "--context sizes every sequence");
   }
   if (options.session_grow.has_value()) return not_built("session-grow", "nothing grows");
   if (options.kv_page_rows.has_value()) return not_built("kv-page-rows", "there is no page pool");
   if (options.state_pages.has_value()) return not_built("state-pages", "there is no page pool");
   if (options.prompt_cache_gib.value_or(0) != 0) {
     return not_built("prompt-cache-gib", "only 0 is: nothing is kept between requests");
-  }
-  if (options.decode_share.has_value()) {
-    return not_built("decode-share", "prompts and replies don't share steps");
   }
   return {};
 }
@@ -104,7 +99,9 @@ server::Services services_of(const Serving& serving, const ServeOptions& options
 void print_start(const ModelOutline& outline, const MemoryPlan& plan,
                  const runner::RunnerOptions& runner, const OptionTable& table) {
   const kernels::BackendInfo& backend = outline.backend;
-  fmt::print(stderr, "{} on {} ({}, {} activations, {} threads), {} sequence, drafts {}\n",
+  fmt::print(stderr,
+             "{} on {} ({}, {} activations, {} threads), {} sequence(s) at once, "
+             "drafts {}\n",
              outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
              runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
   for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
@@ -117,6 +114,9 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
   if (options.no_drafts) sizes.runner.max_draft = 0;
+  ASSIGN_OR_RETURN(sizes.runner.slots,
+                   fit_parallel(options.parallel, outline, options.model, sizes.runner));
+  sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
   print_start(outline, plan, sizes.runner, table);
   ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, plan, sizes));
@@ -145,7 +145,6 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
 void add_later_options(OptionTable& table, ServeOptions& options) {
   constexpr Reach kBoth = Reach::kEverywhere;
   const std::string later = "not built yet: ";
-  table.text("parallel", options.parallel, {}, later + "streams at once; only 1 is accepted");
   table.text("session-contexts", options.session_contexts, {}, later + "sized sessions", kBoth,
              {"FLASHNEXT_SLOT_CONTEXTS"});
   table.integer("session-grow", options.session_grow, 0, kMostPositions, later + "growth step",
@@ -156,7 +155,6 @@ void add_later_options(OptionTable& table, ServeOptions& options) {
                 {"TF_FLASHNEXT_STATE_PAGES"});
   table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
                later + "kept prompts; only 0 is accepted");
-  table.number("decode-share", options.decode_share, 0, 1, later + "share of decode steps");
 }
 
 }  // namespace
@@ -177,6 +175,10 @@ Command serve_command(CLI::App& root) {
   table.text("host", options->host, {}, "address to listen on; default 127.0.0.1");
   table.integer("port", options->port, 0, kMostPort, "port; default 8080; 0 = any free one");
   add_serving_sizes(table, options->sizes);
+  table.text("parallel", options->parallel, {},
+             "replies at once, 1 to 16, or auto = as many as fit; default 8, or as many as fit");
+  table.number("decode-share", options->decode_share, 0, scheduler::StepShare::kMostShare,
+               "part of the time that running replies keep while prompts go in; default 0.5");
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
   table.flag("no-lone", options->no_lone,
              "decode in shared steps only; nothing else exists yet, so it changes nothing",

@@ -2,6 +2,8 @@
 #include "cli/serving.h"
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <utility>
 
 #include "format/checkpoint.h"
@@ -13,8 +15,53 @@ namespace {
 constexpr int64_t kDefaultPrefillChunk = 512;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
 constexpr int64_t kMostChunk = 1 << 16;
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+// The most sequences, up to the scheduler's limit, whose plan stays within `room_bytes`; at
+// least 1.
+int most_that_fit(const runner::RunnerOptions& one, const model::ModelShape& shape,
+                  const MemoryPlan& plan_of_one, double room_bytes) {
+  const auto total = [&](int slots) {
+    runner::RunnerOptions options = one;
+    options.slots = slots;
+    const runner::RunnerMemory memory = runner::runner_memory(shape, options);
+    const runner::RunnerMemory& base = plan_of_one.runner;
+    return static_cast<double>(plan_of_one.total_bytes() - base.states_bytes - base.pages_bytes) +
+           static_cast<double>(memory.states_bytes) + static_cast<double>(memory.pages_bytes);
+  };
+  int slots = 1;
+  while (slots < scheduler::kMostSlots && total(slots + 1) <= room_bytes) ++slots;
+  return slots;
+}
 
 }  // namespace
+
+Result<int> fit_parallel(const std::optional<std::string>& parallel, const ModelOutline& outline,
+                         const ModelOptions& model, runner::RunnerOptions runner) {
+  runner.slots = 1;
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, runner));
+  double room_bytes = plan.available_bytes.has_value() ? static_cast<double>(*plan.available_bytes)
+                                                       : std::numeric_limits<double>::infinity();
+  if (model.memory_limit_gib.has_value()) {
+    room_bytes = std::min(room_bytes, *model.memory_limit_gib * kGib);
+  }
+  const int most = most_that_fit(runner, outline.shape, plan, room_bytes);
+  if (!parallel.has_value()) return std::min(most, kDefaultParallel);
+  if (*parallel == "auto") return most;
+  int wanted = 0;
+  const auto [end, failed] =
+      std::from_chars(parallel->data(), parallel->data() + parallel->size(), wanted);
+  if (failed != std::errc() || end != parallel->data() + parallel->size() || wanted < 1 ||
+      wanted > scheduler::kMostSlots) {
+    return invalid("--parallel is {}; it must be auto or a number from 1 to {}", *parallel,
+                   scheduler::kMostSlots);
+  }
+  if (wanted > most) {
+    return invalid("--parallel {} does not fit the memory; {} would, with --context {}", wanted,
+                   most, runner.context);
+  }
+  return wanted;
+}
 
 void add_serving_sizes(OptionTable& table, ServingOptions& options) {
   table.integer("context", options.context, 1, kMostPositions,
@@ -89,6 +136,8 @@ std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& 
 engine::EngineOptions engine_options(const model::Model& model, const ServingSizes& sizes) {
   engine::EngineOptions engine;
   engine.scheduler.context = sizes.runner.context;
+  engine.scheduler.slots = sizes.runner.slots;
+  engine.scheduler.decode_share = sizes.decode_share;
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;
   engine.scheduler.max_draft = model.weights().has_mtp ? sizes.runner.max_draft : 0;
   return engine;

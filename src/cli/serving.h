@@ -27,9 +27,17 @@ void add_serving_sizes(OptionTable& table, ServingOptions& options);
 struct ServingSizes {
   runner::RunnerOptions runner;
   int prefill_chunk = 0;
+  double decode_share = 0.5;
 };
 // Refuses a context beyond the model's.
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline);
+
+// How many sequences run at once. `parallel`: a number, refused when it does not fit; "auto", the
+// most that fit; absent, kDefaultParallel or as many as fit. What fits is --memory-limit-gib and
+// the memory that is available now, whichever is less; one sequence always does.
+inline constexpr int kDefaultParallel = 8;
+Result<int> fit_parallel(const std::optional<std::string>& parallel, const ModelOutline& outline,
+                         const ModelOptions& model, runner::RunnerOptions runner);
 
 // The tokenizer of a checkpoint or a line that says what is missing.
 Result<std::unique_ptr<text::Tokenizer>> read_tokenizer(const model::ModelLocation& location);

@@ -38,6 +38,7 @@ struct Moments {
 StepFunction step_function(std::unique_ptr<runner::Runner> runner,
                            const scheduler::SchedulerOptions& options) {
   CHECK_LE(options.context, runner->options().context);
+  CHECK_LE(options.slots, runner->options().slots);
   CHECK_LE(options.prefill_chunk, runner->options().max_rows);
   CHECK_LE(options.max_draft, runner->options().max_draft);
   return [shared = std::shared_ptr<runner::Runner>(std::move(runner))](const StepPlan& plan) {
@@ -144,8 +145,10 @@ void Engine::State::take_in(Submission submission) {
 }
 
 void Engine::State::step(const StepPlan& plan) {
-  const auto result = run(plan);
+  const Clock::Time began = clock->now();
+  auto result = run(plan);
   if (result.ok()) {
+    result.value().elapsed_ms = to_ms(clock->now() - began);
     scheduler.commit(plan, result.value());
     return;
   }

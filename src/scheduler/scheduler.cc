@@ -1,5 +1,5 @@
-// The first scheduler: a queue and one running sequence. Commit goes token by token, so that a
-// reply is cut at the same token whether a round brings one or five (E1).
+// Admission, the two kinds of step, and the way out. Slots are handed out in order of arrival; all
+// else goes by slot, which is an index into `running`.
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
@@ -9,35 +9,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "scheduler/decode_turns.h"
+#include "scheduler/prompt_turns.h"
+#include "scheduler/sequence.h"
+#include "scheduler/step_share.h"
 
 namespace flashlane::scheduler {
 namespace {
-
-enum class Phase : uint8_t { kWaiting, kPrefilling, kDecoding, kRetiring };
-
-struct Sequence {
-  Sequence(SequenceId sequence_id, SequenceSpec sequence_spec, int max_draft)
-      : id(sequence_id),
-        spec(std::move(sequence_spec)),
-        stops(spec.stop_strings),
-        policy(spec.drafts ? max_draft : 0),
-        uses_mtp(spec.drafts && max_draft > 0) {}
-
-  SequenceId id;
-  SequenceSpec spec;
-  StopMatcher stops;
-  DraftPolicy policy;
-  bool uses_mtp;
-  Phase phase = Phase::kWaiting;
-  int prefilled = 0;            // prompt tokens committed
-  int emitted = 0;              // reply tokens committed, the pending one included
-  int32_t pending = -1;         // last committed reply token, not yet fed
-  std::vector<int32_t> drafts;  // for the positions after `pending`
-  DraftStats stats;
-
-  int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
-  int remaining() const { return spec.max_tokens - emitted; }
-};
 
 Error refuse(const char* field, Error refusal) {
   refusal.field = field;
@@ -89,26 +67,39 @@ Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
 }
 
 struct Scheduler::State {
+  explicit State(SchedulerOptions chosen)
+      : options(std::move(chosen)),
+        slots(static_cast<size_t>(options.slots)),
+        share(options.decode_share) {}
+
   SchedulerOptions options;
   uint64_t next_id = 1;
   std::deque<std::unique_ptr<Sequence>> waiting;
-  std::unique_ptr<Sequence> active;  // in slot 0
-  bool in_flight = false;            // a planned step has not come back
-  std::vector<Event> events;
+  std::vector<std::unique_ptr<Sequence>> slots;  // null: free
+  std::vector<Sequence*> running = {};           // those in slots, in order of admission
+  StepShare share;
+  uint64_t decode_steps = 0;
+  bool in_flight = false;  // a planned step has not come back
+  std::vector<Event> events = {};
 
   void retire(Sequence& sequence, FinishReason reason, Error error = {});
-  Segment prefill_segment(const Sequence& sequence) const;
-  Segment verify_segment(const Sequence& sequence) const;
+  void vacate(Sequence& sequence);
+  void admit();
+  std::vector<Sequence*> in_phase(Phase phase) const;
+  StepPlan plan_prompts(const std::vector<Sequence*>& prompts, bool replies_run);
+  StepPlan plan_decode(const std::vector<Sequence*>& replies);
+  void observe(const StepPlan& plan, double elapsed_ms);
   void commit_prefill(Sequence& sequence, const Segment& segment, const SegmentResult& result);
   void commit_verify(Sequence& sequence, const Segment& segment, const SegmentResult& result);
-  void commit_tokens(Sequence& sequence, const SegmentResult& result);
-  bool landed(const Segment& segment);
+  void commit_reply(Sequence& sequence, const SegmentResult& result);
+  Sequence* landed(const Segment& segment);
 };
 
 // The only way out: nothing is planned for the sequence from here on, and this is its last event.
 // It keeps its slot as long as a step in flight may still write there.
 void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error error) {
   CHECK(sequence.phase != Phase::kRetiring);
+  const bool waits = sequence.phase == Phase::kWaiting;
   sequence.phase = Phase::kRetiring;
   events.push_back({.kind = Event::Kind::kFinished,
                     .sequence = sequence.id,
@@ -116,73 +107,95 @@ void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error err
                     .reason = reason,
                     .error = std::move(error),
                     .drafts = sequence.stats});
-  if (&sequence == active.get()) {
-    if (!in_flight) active.reset();
-    return;
+  if (waits) {
+    std::erase_if(waiting, [&](const auto& other) { return other.get() == &sequence; });
+  } else if (!sequence.in_flight) {
+    vacate(sequence);
   }
-  std::erase_if(waiting, [&](const auto& other) { return other.get() == &sequence; });
 }
 
-Segment Scheduler::State::prefill_segment(const Sequence& sequence) const {
-  const std::vector<int32_t>& prompt = sequence.spec.prompt;
-  const int end = std::min(sequence.prompt_size() - sequence.prefilled, options.prefill_chunk) +
-                  sequence.prefilled;
-  const bool last = end == sequence.prompt_size();
-  // After the first token, max_tokens - 1 are left; a window takes one row for its pending token.
-  const int depth = last ? sequence.policy.depth(sequence.spec.max_tokens - 2) : 0;
-  return {.sequence = sequence.id,
-          .slot = 0,
-          .kind = SegmentKind::kPrefill,
-          .start_position = sequence.prefilled,
-          .tokens = {prompt.begin() + sequence.prefilled, prompt.begin() + end},
-          .next_token = last ? -1 : prompt[static_cast<size_t>(end)],
-          .sampling = sequence.spec.sampling,
-          .draft_depth = depth,
-          .uses_mtp = sequence.uses_mtp};
+// Frees the slot and the sequence with it.
+void Scheduler::State::vacate(Sequence& sequence) {
+  CHECK(sequence.phase == Phase::kRetiring && !sequence.in_flight);
+  std::erase(running, &sequence);
+  slots[static_cast<size_t>(sequence.slot)].reset();
 }
 
-Segment Scheduler::State::verify_segment(const Sequence& sequence) const {
-  // Each row brings at most one token, so a window never has more rows than tokens are left.
-  const int drafts = std::min(static_cast<int>(sequence.drafts.size()), sequence.remaining() - 1);
-  std::vector<int32_t> tokens = {sequence.pending};
-  tokens.insert(tokens.end(), sequence.drafts.begin(), sequence.drafts.begin() + drafts);
-  return {.sequence = sequence.id,
-          .slot = 0,
-          .kind = SegmentKind::kVerify,
-          .start_position = sequence.prompt_size() + sequence.emitted - 1,
-          .tokens = std::move(tokens),
-          .next_token = -1,
-          .sampling = sequence.spec.sampling,
-          // This round brings one token at least, and the next window has a pending row.
-          .draft_depth = sequence.policy.depth(sequence.remaining() - 2),
-          .uses_mtp = sequence.uses_mtp};
-}
-
-// Appends tokens one by one until one of them ends the reply. The sequence may be gone afterwards.
-void Scheduler::State::commit_tokens(Sequence& sequence, const SegmentResult& result) {
-  Event event{.kind = Event::Kind::kTokens, .sequence = sequence.id};
-  std::optional<FinishReason> reason;
-  for (const int32_t token : result.tokens) {
-    event.tokens.push_back(token);
-    sequence.pending = token;
-    ++sequence.emitted;
-    const std::vector<int32_t>& end_ids = sequence.spec.end_ids;
-    const bool ends = std::find(end_ids.begin(), end_ids.end(), token) != end_ids.end();
-    const bool stops =
-        options.token_bytes != nullptr && sequence.stops.push(options.token_bytes->bytes(token));
-    if (ends || stops) {
-      reason = FinishReason::kStop;
-    } else if (sequence.remaining() == 0) {
-      reason = FinishReason::kLength;
-    }
-    if (reason) break;
+// Free slots go to those that wait, in order, the lowest slot first.
+void Scheduler::State::admit() {
+  for (size_t slot = 0; slot < slots.size() && !waiting.empty(); ++slot) {
+    if (slots[slot] != nullptr) continue;
+    slots[slot] = std::move(waiting.front());
+    waiting.pop_front();
+    Sequence& sequence = *slots[slot];
+    sequence.slot = static_cast<int>(slot);
+    sequence.phase = Phase::kPrefilling;
+    running.push_back(&sequence);
+    events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence.id});
   }
-  sequence.drafts = result.drafts;
-  const int kept = static_cast<int>(event.tokens.size());
-  events.push_back(std::move(event));
-  // The last of the result's tokens was no draft; of the others, those that were committed stood.
-  sequence.stats.accepted += std::min(kept, static_cast<int>(result.tokens.size()) - 1);
-  if (reason) retire(sequence, *reason);
+}
+
+std::vector<Sequence*> Scheduler::State::in_phase(Phase phase) const {
+  std::vector<Sequence*> found;
+  std::copy_if(running.begin(), running.end(), std::back_inserter(found),
+               [&](const Sequence* sequence) { return sequence->phase == phase; });
+  return found;
+}
+
+StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, bool replies_run) {
+  std::vector<PromptTurn> turns;
+  turns.reserve(prompts.size());
+  for (const Sequence* sequence : prompts) {
+    turns.push_back({.left = sequence->prompt_left(),
+                     .passed_over = sequence->passed_over,
+                     .alone = sequence->prompt_alone});
+    CHECK_GE(turns.back().left, 1);
+  }
+  for (Sequence* sequence : prompts) ++sequence->passed_over;
+  StepPlan plan;
+  const int rows = share.prompt_rows(replies_run, options.prefill_chunk);
+  for (const PromptShare& part : share_prompt_rows(turns, rows, kMostDecodeRows)) {
+    Sequence& sequence = *prompts[part.index];
+    sequence.passed_over = 0;
+    plan.segments.push_back(
+        sequence.prefill_segment(part.rows, sequence.policy.depth(options.max_draft)));
+  }
+  return plan;
+}
+
+StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
+  std::vector<DecodeTurn> turns;
+  turns.reserve(replies.size());
+  for (const Sequence* sequence : replies) {
+    turns.push_back(
+        {.served = sequence->served,
+         .drafts = std::min(static_cast<int>(sequence->drafts.size()), sequence->draft_room())});
+  }
+  StepPlan plan;
+  ++decode_steps;
+  const std::vector<DecodeShare> shares = share_decode_rows(turns, kMostDecodeRows);
+  // What a sequence can have verified in the next step, if these same ones share it.
+  const int room = kMostDecodeRows / static_cast<int>(shares.size()) - 1;
+  for (const DecodeShare& part : shares) {
+    Sequence& sequence = *replies[part.index];
+    sequence.served = decode_steps;
+    plan.segments.push_back(sequence.verify_segment(part.draft_rows, sequence.policy.depth(room)));
+  }
+  return plan;
+}
+
+void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
+  const auto has = [&](Phase phase) {
+    return std::any_of(running.begin(), running.end(),
+                       [&](const Sequence* sequence) { return sequence->phase == phase; });
+  };
+  if (plan.segments.front().kind == SegmentKind::kPrefill) {
+    size_t rows = 0;
+    for (const Segment& segment : plan.segments) rows += segment.tokens.size();
+    share.observe_prompt(static_cast<int>(rows), elapsed_ms, has(Phase::kDecoding));
+  } else {
+    share.observe_decode(elapsed_ms, has(Phase::kPrefilling));
+  }
 }
 
 void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment,
@@ -191,11 +204,11 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
   sequence.prefilled += static_cast<int>(segment.tokens.size());
   events.push_back(
       {.kind = Event::Kind::kPrefilled, .sequence = sequence.id, .prefilled = sequence.prefilled});
-  const bool last = sequence.prefilled == sequence.prompt_size();
+  const bool last = sequence.prompt_left() == 0;
   CHECK_EQ(result.tokens.size(), size_t{last ? 1U : 0U});
   if (!last) return;
   sequence.phase = Phase::kDecoding;
-  commit_tokens(sequence, result);
+  commit_reply(sequence, result);
 }
 
 void Scheduler::State::commit_verify(Sequence& sequence, const Segment& segment,
@@ -210,22 +223,35 @@ void Scheduler::State::commit_verify(Sequence& sequence, const Segment& segment,
   ++sequence.stats.rounds;
   sequence.stats.drafted += drafted;
   sequence.policy.observe(drafted, accepted);
-  commit_tokens(sequence, result);
+  commit_reply(sequence, result);
 }
 
-// Whether the segment's sequence still wants its result; a retired one is let go here.
-bool Scheduler::State::landed(const Segment& segment) {
-  CHECK(active != nullptr && active->id == segment.sequence);
-  if (active->phase != Phase::kRetiring) return true;
-  active.reset();
-  return false;
+// The sequence may be gone afterwards.
+void Scheduler::State::commit_reply(Sequence& sequence, const SegmentResult& result) {
+  Committed committed = commit_tokens(sequence, result, options.token_bytes.get());
+  events.push_back({.kind = Event::Kind::kTokens,
+                    .sequence = sequence.id,
+                    .tokens = std::move(committed.tokens)});
+  if (committed.reason) retire(sequence, *committed.reason);
 }
 
-Scheduler::Scheduler(SchedulerOptions options) : state_(std::make_unique<State>()) {
+// The sequence of a segment that came back; null, and its slot let go, when it has ended meanwhile.
+Sequence* Scheduler::State::landed(const Segment& segment) {
+  Sequence* sequence = slots[static_cast<size_t>(segment.slot)].get();
+  CHECK(sequence != nullptr && sequence->id == segment.sequence && sequence->in_flight);
+  sequence->in_flight = false;
+  if (sequence->phase != Phase::kRetiring) return sequence;
+  vacate(*sequence);
+  return nullptr;
+}
+
+Scheduler::Scheduler(SchedulerOptions options) {
   CHECK_GE(options.context, 1);
+  CHECK(options.slots >= 1 && options.slots <= kMostSlots);
   CHECK_GE(options.prefill_chunk, 1);
   CHECK_GE(options.max_draft, 0);
-  state_->options = std::move(options);
+  CHECK(options.decode_share >= 0 && options.decode_share <= StepShare::kMostShare);
+  state_ = std::make_unique<State>(std::move(options));
 }
 Scheduler::~Scheduler() = default;
 Scheduler::Scheduler(Scheduler&&) noexcept = default;
@@ -240,30 +266,30 @@ Result<SequenceId> Scheduler::submit(SequenceSpec spec) {
 }
 
 void Scheduler::cancel(SequenceId id) {
-  Sequence* active = state_->active.get();
-  if (active != nullptr && active->id == id) {
-    if (active->phase != Phase::kRetiring) state_->retire(*active, FinishReason::kCancelled);
+  State& state = *state_;
+  const auto is_it = [&](const auto& sequence) { return sequence->id == id; };
+  const auto runs = std::find_if(state.running.begin(), state.running.end(), is_it);
+  if (runs != state.running.end()) {
+    if ((*runs)->phase != Phase::kRetiring) state.retire(**runs, FinishReason::kCancelled);
     return;
   }
-  const auto found = std::find_if(state_->waiting.begin(), state_->waiting.end(),
-                                  [&](const auto& sequence) { return sequence->id == id; });
-  if (found != state_->waiting.end()) state_->retire(**found, FinishReason::kCancelled);
+  const auto waits = std::find_if(state.waiting.begin(), state.waiting.end(), is_it);
+  if (waits != state.waiting.end()) state.retire(**waits, FinishReason::kCancelled);
 }
 
 StepPlan Scheduler::plan() {
   State& state = *state_;
   CHECK(!state.in_flight);
-  if (state.active == nullptr) {
-    if (state.waiting.empty()) return {};
-    state.active = std::move(state.waiting.front());
-    state.waiting.pop_front();
-    state.active->phase = Phase::kPrefilling;
-    state.events.push_back({.kind = Event::Kind::kStarted, .sequence = state.active->id});
+  state.admit();
+  const std::vector<Sequence*> prompts = state.in_phase(Phase::kPrefilling);
+  const std::vector<Sequence*> replies = state.in_phase(Phase::kDecoding);
+  if (prompts.empty() && replies.empty()) return {};
+  const bool prompt_step = replies.empty() || (!prompts.empty() && state.share.prompt_is_due());
+  StepPlan plan =
+      prompt_step ? state.plan_prompts(prompts, !replies.empty()) : state.plan_decode(replies);
+  for (const Segment& segment : plan.segments) {
+    state.slots[static_cast<size_t>(segment.slot)]->in_flight = true;
   }
-  StepPlan plan;
-  plan.segments.push_back(state.active->phase == Phase::kPrefilling
-                              ? state.prefill_segment(*state.active)
-                              : state.verify_segment(*state.active));
   state.in_flight = true;
   return plan;
 }
@@ -273,25 +299,38 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
   CHECK(state.in_flight);
   CHECK_EQ(plan.segments.size(), result.segments.size());
   state.in_flight = false;
+  state.observe(plan, result.elapsed_ms);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
-    const SegmentResult& landed = result.segments[i];
-    CHECK_LE(landed.drafts.size(), static_cast<size_t>(segment.draft_depth));
-    if (!state.landed(segment)) continue;
+    const SegmentResult& back = result.segments[i];
+    CHECK_LE(back.drafts.size(), static_cast<size_t>(segment.draft_depth));
+    Sequence* sequence = state.landed(segment);
+    if (sequence == nullptr) continue;
     if (segment.kind == SegmentKind::kPrefill) {
-      state.commit_prefill(*state.active, segment, landed);
+      state.commit_prefill(*sequence, segment, back);
     } else {
-      state.commit_verify(*state.active, segment, landed);
+      state.commit_verify(*sequence, segment, back);
     }
   }
 }
 
+// A reply's step fails all that were in it: their states are unknown. Prompts that shared a step
+// start again, each on its own, so that the failure is only that one's that brings it.
 void Scheduler::fail(const StepPlan& plan, const Error& error) {
   State& state = *state_;
   CHECK(state.in_flight);
   state.in_flight = false;
+  const bool shared_prompts =
+      plan.segments.size() > 1 && plan.segments.front().kind == SegmentKind::kPrefill;
   for (const Segment& segment : plan.segments) {
-    if (state.landed(segment)) state.retire(*state.active, FinishReason::kError, error);
+    Sequence* sequence = state.landed(segment);
+    if (sequence == nullptr) continue;
+    if (shared_prompts && error.code != ErrorCode::kDeviceLost) {
+      sequence->prefilled = 0;
+      sequence->prompt_alone = true;
+    } else {
+      state.retire(*sequence, FinishReason::kError, error);
+    }
   }
 }
 
@@ -300,7 +339,9 @@ std::vector<Event> Scheduler::collect() {
 }
 
 int Scheduler::running() const {
-  return state_->active != nullptr && state_->active->phase != Phase::kRetiring ? 1 : 0;
+  return static_cast<int>(
+      std::count_if(state_->running.begin(), state_->running.end(),
+                    [](const Sequence* sequence) { return sequence->phase != Phase::kRetiring; }));
 }
 
 int Scheduler::waiting() const {

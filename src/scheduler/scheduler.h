@@ -1,7 +1,8 @@
 // Scheduler: a value that decides what runs next. submit, cancel, plan, commit, fail; no threads,
-// no clock, no device, no callbacks. In this version one sequence runs at a time and the others
-// wait in order. Each sequence gets exactly one terminal event, through one way out (retire); a
-// sequence that ends while a step is in flight keeps its slot until that step is back.
+// no clock, no device, no callbacks. Up to `slots` sequences run and the others wait in order; a
+// step is either rows of prompts or one decode window for each of several replies. Each sequence
+// gets exactly one terminal event, through one way out (retire); a sequence that ends while a step
+// of it is in flight keeps its slot until that step is back.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,11 @@ struct Event {
 };
 
 struct SchedulerOptions {
-  int context = 0;  // most positions of a sequence
-  int prefill_chunk = 512;
+  int context = 0;          // most positions of a sequence
+  int slots = 1;            // sequences that run at once, at most kMostSlots
+  int prefill_chunk = 512;  // most prompt rows of a step
+  // The part of the time that replies keep while prompts go in, 0 to StepShare::kMostShare.
+  double decode_share = 0.5;
   int max_draft = 3;   // 0 = this model has no MTP head
   int vocabulary = 0;  // prompt ids are below it; 0 = not checked
   // Bytes of each token id, for stop strings; read-only, may be null when none are used.
@@ -59,6 +63,10 @@ struct SchedulerOptions {
 // Whether a request could ever run; the error names the field, the value and the limit. Pure, so
 // that it can be asked on any thread before the request is handed over.
 Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options);
+
+// Rows of a decode step, and so the most sequences that run at once: a constant of the backends.
+inline constexpr int kMostDecodeRows = 16;
+inline constexpr int kMostSlots = kMostDecodeRows;
 
 class Scheduler {
  public:

@@ -16,6 +16,9 @@ struct SegmentResult {
 
 struct StepResult {
   std::vector<SegmentResult> segments = {};
+  // From plan to result, as whoever ran the step saw it; decides how prompts and replies share the
+  // time, and no token.
+  double elapsed_ms = 0;
 };
 
 }  // namespace flashlane::scheduler

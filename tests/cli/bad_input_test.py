@@ -176,18 +176,25 @@ class BadInput(support.CommandTest):
 
     def test_what_is_not_built_is_refused_by_name(self):
         for option, value in [
-            ("--parallel", "2"),
-            ("--parallel", "auto"),
             ("--session-contexts", "4096x2"),
             ("--session-grow", "8192"),
             ("--kv-page-rows", "256"),
             ("--state-pages", "1"),
             ("--prompt-cache-gib", "1"),
-            ("--decode-share", "0.5"),
         ]:
             self.refuse(2, [option, "not built yet"], "serve", option, value)
-        self.refuse(2, ["parallel", "not built yet"], "serve",
-                    environment={"FLASHLANE_PARALLEL": "8"})
+        self.refuse(2, ["kv-page-rows", "not built yet"], "serve",
+                    environment={"FLASHLANE_KV_PAGE_ROWS": "256"})
+
+    def test_how_many_replies_at_once(self):
+        for value in ["0", "17", "-1", "2x", "many", "99999999999999999999"]:
+            self.refuse(2, ["--parallel", "auto or a number from 1 to 16"], "serve",
+                        f"--parallel={value}")
+        # Contexts of 32,768 positions take about 220 MiB each.
+        self.refuse(2, ["--parallel 16", "does not fit", "would, with --context 32768"], "serve",
+                    "--parallel", "16", "--memory-limit-gib", "1")
+        for value in ["-0.1", "0.96", "half"]:
+            self.refuse(2, ["--decode-share"], "serve", f"--decode-share={value}")
 
 
 if __name__ == "__main__":

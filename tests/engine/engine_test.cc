@@ -89,7 +89,9 @@ Collected collect(Reply& reply) {
 
 struct Bench {
   explicit Bench(EngineOptions engine_options = options())
-      : engine([this](const StepPlan& plan) { return step(plan); }, std::move(engine_options)) {}
+      : engine([this](const StepPlan& plan) { return step(plan); }, std::move(engine_options)) {
+    runner.slots = scheduler::kMostSlots;
+  }
   ~Bench() {
     gate.open();
     engine.stop();
@@ -249,6 +251,29 @@ TEST(Engine, ALostTokenIsAnErrorEvenIfItWasTheLast) {
   collect(other);
 }
 
+// All of them at once: each reply is its own, and the steps are shared (E2).
+TEST(Engine, RequestsShareStepsAndGetWhatTheyGetAlone) {
+  EngineOptions sharing = options();
+  sharing.scheduler.slots = 8;
+  sharing.inbox = 20;
+  Bench bench(sharing);
+  bench.runner.drafting = flashlane::testing::Drafting::kRandom;
+  bench.gate.close();
+  std::vector<Request> wanted;
+  std::vector<Reply> replies;
+  for (int i = 0; i < 20; ++i) {
+    wanted.push_back(request({i % 16, 3, 7}, 20 + i));
+    if (i % 2 == 0) wanted.back().sampling = {.temperature = 1, .seed = static_cast<uint64_t>(i)};
+    replies.push_back(bench.submit(wanted.back()));
+  }
+  bench.gate.wait_for_arrival();
+  bench.gate.open();
+  for (size_t i = 0; i < replies.size(); ++i) {
+    EXPECT_EQ(collect(replies[i]).tokens, solo_reply(wanted[i], 16).tokens) << i;
+  }
+  EXPECT_EQ(bench.runner.most_shared, 8U);
+}
+
 TEST(Engine, AFailedStepEndsItsRequestAndTheNextOneRuns) {
   Bench bench;
   bench.runner.fail_at_step = 2;
@@ -326,6 +351,7 @@ TEST(Engine, RacesEndEveryRequestOnce) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     EngineOptions racing = options();
     racing.inbox = 3 + seed % 3;
+    racing.scheduler.slots = seed % 3 == 0 ? 1 : 4;
     racing.events = seed % 4 == 0 ? 6 : 1000;
     Bench bench(racing);
     bench.runner.drafting = static_cast<flashlane::testing::Drafting>(seed % 3);
@@ -363,7 +389,7 @@ TEST(Engine, RacesEndEveryRequestOnce) {
       while (!done) {
         const Status status = bench.engine.status();
         EXPECT_GE(status.running, 0);
-        EXPECT_LE(status.running, 1);
+        EXPECT_LE(status.running, racing.scheduler.slots);
         EXPECT_LE(status.waiting, static_cast<int>(racing.inbox));
         std::this_thread::yield();
       }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "scheduler/scheduler.h"
+#include "scheduler/step_share.h"
 #include "tests/support/fake_runner.h"
 
 namespace flashlane::scheduler {
@@ -25,11 +26,15 @@ class World {
  public:
   World(uint64_t seed, Drafting drafting) : random_(seed), seed_(seed) {
     runner_.drafting = drafting;
+    const double shares[] = {0, 0.3, 0.5, StepShare::kMostShare};
     settings_ = {.context = roll(8, 90),
+                 .slots = roll(0, 2) == 0 ? 1 : roll(2, kMostSlots),
                  .prefill_chunk = roll(1, 12),
+                 .decode_share = shares[roll(0, 3)],
                  .max_draft = roll(0, 4),
                  .vocabulary = runner_.vocabulary,
                  .token_bytes = std::make_shared<TokenBytes>(kTexts)};
+    runner_.slots = settings_.slots;
     scheduler_ = std::make_unique<Scheduler>(settings_);
   }
 
@@ -39,8 +44,9 @@ class World {
       if (roll(0, 15) == 0) cancel_any();
       step();
     }
-    // Liveness: no more arrivals; each sequence needs at most one step per token and chunk.
-    const int64_t bound = static_cast<int64_t>(requests_.size()) * 2 * settings_.context + 1;
+    // Liveness: no more arrivals; each sequence needs at most one step per token and row, and twice
+    // where a shared prompt step fails.
+    const int64_t bound = static_cast<int64_t>(requests_.size()) * 3 * settings_.context + 1;
     int64_t steps = 0;
     while (scheduler_->running() + scheduler_->waiting() > 0) {
       ASSERT_LT(steps++, bound) << "seed " << seed_;
@@ -51,6 +57,7 @@ class World {
 
   int64_t accepted() const { return accepted_; }
   int64_t cut_by_stop() const { return cut_by_stop_; }
+  size_t most_shared() const { return runner_.most_shared; }
 
  private:
   struct Record {
@@ -93,9 +100,10 @@ class World {
     if (plan.empty()) return;
     check_plan(plan);
     runner_.fail_at_step = roll(0, 40) == 0 ? runner_.steps : -1;
-    const auto result = runner_.run(plan);
+    auto result = runner_.run(plan);
     if (roll(0, 30) == 0) cancel_any();
     if (result.ok()) {
+      result.value().elapsed_ms = roll(0, 1) * 0.5 * roll(1, 200);
       scheduler_->commit(plan, result.value());
     } else {
       for (const Segment& segment : plan.segments) {
@@ -169,6 +177,7 @@ TEST(RandomRun, EveryReplyIsWhatTheRequestGivesAlone) {
   int64_t accepted_wrong = 0;
   int64_t accepted_random = 0;
   int64_t cut_by_stop = 0;
+  size_t most_shared = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
     const auto drafting = static_cast<Drafting>(seed % 3);
     World world(seed, drafting);
@@ -177,10 +186,12 @@ TEST(RandomRun, EveryReplyIsWhatTheRequestGivesAlone) {
     if (drafting == Drafting::kWrong) accepted_wrong += world.accepted();
     if (drafting == Drafting::kRandom) accepted_random += world.accepted();
     cut_by_stop += world.cut_by_stop();
+    most_shared = std::max(most_shared, world.most_shared());
   }
   EXPECT_EQ(accepted_wrong, 0);
   EXPECT_GT(accepted_random, 500);
   EXPECT_GT(cut_by_stop, 100);
+  EXPECT_GT(most_shared, 8U);
 }
 
 TEST(RandomRun, RightDraftsShortenTheRun) {

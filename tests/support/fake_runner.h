@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -32,13 +34,20 @@ struct FakeRunner {
   int fail_at_step = -1;  // this call fails
   Error failure = {ErrorCode::kInternal, "the fake failed"};
 
+  int slots = 1;
+
   int steps = 0;
   int64_t rows = 0;
-  int widest = 0;
-  std::vector<int32_t> history = {};  // committed rows
-  int window_start = -1;              // of the last verify, while it may be cut
+  int widest = 0;  // rows of a decode segment
+  struct Slot {
+    std::vector<int32_t> history = {};  // committed rows
+    int window_start = -1;              // of the last verify, while it may be cut
+  };
+  std::map<int, Slot> kept = {};
+  size_t most_shared = 0;  // segments of a decode step
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
+    check(plan);
     if (steps++ == fail_at_step) return failure;
     scheduler::StepResult result;
     for (const scheduler::Segment& segment : plan.segments) {
@@ -48,53 +57,71 @@ struct FakeRunner {
   }
 
  private:
-  scheduler::SegmentResult run_segment(const scheduler::Segment& segment) {
-    EXPECT_EQ(segment.slot, 0);
-    EXPECT_FALSE(segment.tokens.empty());
-    rows += static_cast<int64_t>(segment.tokens.size());
-    rewind(segment.start_position);
-    return segment.kind == scheduler::SegmentKind::kPrefill ? prefill(segment) : verify(segment);
+  void check(const scheduler::StepPlan& plan) {
+    std::set<int> taken;
+    size_t decode_rows = 0;
+    for (const scheduler::Segment& segment : plan.segments) {
+      EXPECT_EQ(segment.kind, plan.segments.front().kind) << "a step has one role";
+      EXPECT_TRUE(segment.slot >= 0 && segment.slot < slots) << segment.slot;
+      EXPECT_TRUE(taken.insert(segment.slot).second) << "slot " << segment.slot << " twice";
+      EXPECT_FALSE(segment.tokens.empty());
+      if (segment.kind == scheduler::SegmentKind::kVerify) decode_rows += segment.tokens.size();
+    }
+    EXPECT_LE(decode_rows, size_t{scheduler::kMostDecodeRows});
+    if (decode_rows > 0) most_shared = std::max(most_shared, plan.segments.size());
   }
 
-  void rewind(int position) {
-    const int length = static_cast<int>(history.size());
-    const bool in_window = window_start >= 0 && position > window_start && position < length;
+  scheduler::SegmentResult run_segment(const scheduler::Segment& segment) {
+    Slot& slot = kept[segment.slot];
+    rows += static_cast<int64_t>(segment.tokens.size());
+    rewind(slot, segment.start_position);
+    return segment.kind == scheduler::SegmentKind::kPrefill ? prefill(slot, segment)
+                                                            : verify(slot, segment);
+  }
+
+  void rewind(Slot& slot, int position) {
+    const int length = static_cast<int>(slot.history.size());
+    const bool in_window =
+        slot.window_start >= 0 && position > slot.window_start && position < length;
     EXPECT_TRUE(position == 0 || position == length || in_window)
         << "start " << position << " with " << length << " rows done";
-    history.resize(static_cast<size_t>(position));
+    slot.history.resize(static_cast<size_t>(position));
   }
 
-  scheduler::SegmentResult prefill(const scheduler::Segment& segment) {
+  scheduler::SegmentResult prefill(Slot& slot, const scheduler::Segment& segment) {
     scheduler::SegmentResult result;
-    window_start = -1;
+    std::vector<int32_t>& history = slot.history;
+    slot.window_start = -1;
     history.insert(history.end(), segment.tokens.begin(), segment.tokens.end());
     if (segment.next_token >= 0) {
       EXPECT_EQ(segment.draft_depth, 0);
       return result;
     }
     result.tokens = {fake_token(history, segment.sampling, vocabulary)};
-    result.drafts = drafts(segment, result.tokens.back());
+    result.drafts = drafts(slot, segment, result.tokens.back());
     return result;
   }
 
-  scheduler::SegmentResult verify(const scheduler::Segment& segment) {
+  scheduler::SegmentResult verify(Slot& slot, const scheduler::Segment& segment) {
     scheduler::SegmentResult result;
+    std::vector<int32_t>& history = slot.history;
     widest = std::max(widest, static_cast<int>(segment.tokens.size()));
-    window_start = segment.start_position;
+    slot.window_start = segment.start_position;
     for (size_t row = 0; row < segment.tokens.size(); ++row) {
       history.push_back(segment.tokens[row]);
       const int32_t token = fake_token(history, segment.sampling, vocabulary);
       result.tokens.push_back(token);
       if (row + 1 < segment.tokens.size() && segment.tokens[row + 1] != token) break;
     }
-    result.drafts = drafts(segment, result.tokens.back());
+    result.drafts = drafts(slot, segment, result.tokens.back());
     return result;
   }
 
-  std::vector<int32_t> drafts(const scheduler::Segment& segment, int32_t pending) const {
+  std::vector<int32_t> drafts(const Slot& slot, const scheduler::Segment& segment,
+                              int32_t pending) const {
     EXPECT_GE(segment.draft_depth, 0);
     EXPECT_TRUE(segment.uses_mtp || segment.draft_depth == 0);
-    std::vector<int32_t> ahead = history;
+    std::vector<int32_t> ahead = slot.history;
     ahead.push_back(pending);
     std::vector<int32_t> result;
     for (int i = 0; i < segment.draft_depth; ++i) {

@@ -1,0 +1,146 @@
+"""The promise, from outside, over HTTP on the bundled model: the same request gives the same tokens
+drafted or plain, again, and in the company of 1, 2, 4, 8 and 16 streams, greedy and seeded, long and
+short together, while other clients come and leave in the middle (E1, E2, E4, H2).
+
+    smoke_test.py BINARY
+
+Counts what it compared and fails if that is less than it should be. At the end nothing runs and
+nothing waits.
+"""
+
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+import support  # noqa: E402
+
+PROMPTS = json.loads((support.ROOT / "tests" / "cli" / "prompts.json").read_text())
+STREAMS = (1, 2, 4, 8, 16)
+REQUESTS = 16
+PATIENCE_S = 300
+
+
+def requests():
+    """Half greedy, half seeded; short and long replies side by side, some that may end early."""
+    bodies = []
+    for i in range(REQUESTS):
+        body = {"max_tokens": (12, 64, 24, 48)[i % 4], "ignore_eos": i % 3 != 0}
+        body |= {"temperature": 0.8, "seed": 100 + i} if i % 2 else {"temperature": 0}
+        prompt = PROMPTS[i]
+        if prompt["via"] == "chat":
+            body |= {"messages": [{"role": "user", "content": prompt["text"]}],
+                     "enable_thinking": i % 4 == 0}
+            bodies.append(("/v1/chat/completions", body))
+        else:
+            bodies.append(("/v1/completions", body | {"prompt": prompt["text"]}))
+    return bodies
+
+
+class Smoke(support.CommandTest):
+    def setUp(self):
+        self.server = subprocess.Popen(
+            [support.BINARY, "serve", "--port", "0", "--parallel", "16", "--context", "2048",
+             "--memory-limit-gib", "4"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=support.clean_environment())
+        self.addCleanup(self.stop)
+        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.server.stdout.readline())
+        self.assertIsNotNone(found, "the server did not start")
+        self.port = int(found.group(1))
+        self.compared = 0
+
+    def stop(self):
+        self.server.terminate()
+        self.server.communicate(timeout=60)
+
+    def ask(self, path, body):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        if response.status != 200:
+            raise AssertionError(f"{response.status}: {text.decode()}")
+        return json.loads(text)["flashlane"]
+
+    def status(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection.request("GET", "/status")
+        now = json.loads(connection.getresponse().read())
+        connection.close()
+        return now
+
+    def leave_early(self, stopping, seed):
+        """A client that starts streams and hangs up: before anything, or after some of the text."""
+        chance = random.Random(seed)
+        left = 0
+        while not stopping.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            body = {"prompt": PROMPTS[chance.randrange(len(PROMPTS))]["text"], "max_tokens": 400,
+                    "ignore_eos": True, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body),
+                               {"Content-Type": "application/json"})
+            if chance.random() < 0.7:
+                connection.getresponse().read(chance.randrange(1, 3000))
+            connection.close()
+            left += 1
+            time.sleep(0.05)
+        return left
+
+    def equal(self, sha, reply, what):
+        self.assertEqual(sha, reply["token_sha"], what)
+        self.compared += 1
+
+    def test_the_promise(self):
+        bodies = requests()
+        shas = []
+        accepted = 0
+        for i, (path, body) in enumerate(bodies):
+            plain = self.ask(path, body | {"draft": False})
+            self.assertEqual(plain["drafts"]["drafted"], 0)
+            drafted = self.ask(path, body)
+            accepted += drafted["drafts"]["accepted"]
+            self.equal(plain["token_sha"], drafted, f"request {i}, drafted against plain")
+            self.equal(plain["token_sha"], self.ask(path, body), f"request {i}, again")
+            shas.append(plain["token_sha"])
+        self.assertGreater(accepted, 0)
+        self.assertEqual(len(set(shas)), REQUESTS, "replies that are alike would say nothing")
+        left = 0
+        with concurrent.futures.ThreadPoolExecutor(max(STREAMS) + 1) as pool:
+            for streams in STREAMS:
+                stopping = threading.Event()
+                leaver = pool.submit(self.leave_early, stopping, streams)
+                width = threading.Semaphore(streams)
+
+                def one(i, draft, width=width):
+                    with width:
+                        path, body = bodies[i]
+                        return self.ask(path, body | {"draft": draft})
+
+                # Each request drafted and plain; the two kinds run side by side.
+                runs = [(i, (i + turn) % 2 == 0) for turn in (0, 1) for i in range(REQUESTS)]
+                replies = list(pool.map(lambda run: one(*run), runs))
+                stopping.set()
+                left += leaver.result()
+                for (i, draft), reply in zip(runs, replies):
+                    self.equal(shas[i], reply, f"request {i}, draft {draft}, {streams} streams")
+        self.assertGreater(left, 10, "hardly anybody left early")
+        deadline = time.monotonic() + PATIENCE_S
+        while (now := self.status())["running"] + now["waiting"] > 0:
+            self.assertLess(time.monotonic(), deadline, now)
+            time.sleep(0.05)
+        wanted = REQUESTS * (2 + 2 * len(STREAMS))
+        print(f"{self.compared} comparisons of {wanted}, {left} clients left early")
+        self.assertEqual(self.compared, wanted)
+
+
+if __name__ == "__main__":
+    support.main()
