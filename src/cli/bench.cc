@@ -13,6 +13,7 @@
 #include "base/process_memory.h"
 #include "cli/bench_forwards.h"
 #include "cli/bench_replies.h"
+#include "cli/bench_streams.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/json_line.h"
@@ -31,7 +32,6 @@ constexpr int64_t kMostRounds = 1000;
 constexpr int64_t kDefaultRounds = 5;
 constexpr int64_t kDefaultProbeMib = 1024;
 constexpr int64_t kMostProbeMib = 1 << 20;
-constexpr int64_t kMostStreams = 256;
 
 struct BenchOptions {
   ModelOptions model;
@@ -51,7 +51,7 @@ struct BenchPlan {
   std::vector<int> prompts;  // lengths
   std::vector<int> decodes;
   std::vector<int> rows;
-  bool streams = false;
+  std::vector<int> streams;  // replies at once
   bool drafts = false;
   int rounds = 0;
   std::vector<int32_t> ids;  // of the longest prompt; shorter ones are its beginning
@@ -127,21 +127,6 @@ Status plan_prompts(const BenchOptions& options, const ModelOutline& outline, Be
   return {};
 }
 
-Status plan_streams(const BenchOptions& options, BenchPlan& plan) {
-  ASSIGN_OR_RETURN(const std::vector<int> streams,
-                   counts(options.streams, "--streams", {}, kMostStreams));
-  for (const int count : streams) {
-    if (count > 1) {
-      return error(ErrorCode::kUnsupported,
-                   "--streams {}: replies run one after another in this version, so only 1 can be "
-                   "measured; --rows {} times forwards over as many sequences",
-                   count, std::min(count, kernels::kMaxWindow));
-    }
-  }
-  plan.streams = !streams.empty();
-  return {};
-}
-
 // Everything must fit the context: each prompt, the reply after it, and the rows of forwards.
 Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
   const int prompt = *std::max_element(plan.prompts.begin(), plan.prompts.end());
@@ -155,8 +140,11 @@ Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
   ServingOptions wanted;
   wanted.context = prompt + after;
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
+  if (!plan.streams.empty()) {
+    plan.sizes.runner.slots = *std::max_element(plan.streams.begin(), plan.streams.end());
+  }
   plan.lanes = plan.sizes.runner;
-  plan.lanes.slots = rows;
+  plan.lanes.slots = std::max(rows, plan.sizes.runner.slots);
   return {};
 }
 
@@ -166,7 +154,7 @@ Result<BenchPlan> make_plan(const BenchOptions& options, const ModelOutline& out
                    counts(options.decode_tokens, "--decode-tokens", {128}, kMostTokens));
   ASSIGN_OR_RETURN(plan.rows,
                    counts(options.rows, "--rows", {1, 2, 4, 8, 16}, kernels::kMaxWindow));
-  RETURN_IF_ERROR(plan_streams(options, plan));
+  ASSIGN_OR_RETURN(plan.streams, counts(options.streams, "--streams", {}, scheduler::kMostSlots));
   const bool has_head = outline.shape.mtp_layers > 0;
   if (options.drafts == "on" && !has_head) {
     return invalid("--drafts on: {} has no MTP head to draft with", outline.location.name);
@@ -198,7 +186,6 @@ Result<std::vector<Cell>> measure(model::Model& model, const BenchPlan& plan,
     ReplyCase wanted;
     wanted.prompt = std::span(plan.ids).first(static_cast<size_t>(length));
     wanted.drafts = plan.drafts;
-    wanted.stream = plan.streams;
     wanted.rounds = plan.rounds;
     for (const int tokens : plan.decodes) {
       wanted.tokens = tokens;
@@ -206,6 +193,11 @@ Result<std::vector<Cell>> measure(model::Model& model, const BenchPlan& plan,
       ASSIGN_OR_RETURN(ReplyCells reply, bench_replies(model, plan.sizes, wanted, progress));
       std::move(reply.cells.begin(), reply.cells.end(), std::back_inserter(cells));
       if (reply.ids.size() > longest.size()) longest = std::move(reply.ids);
+      if (plan.streams.empty()) continue;
+      const StreamsCase together = {wanted.prompt, tokens, plan.streams, plan.drafts, plan.rounds};
+      ASSIGN_OR_RETURN(std::vector<Cell> shared,
+                       bench_streams(model, plan.sizes, together, progress));
+      std::move(shared.begin(), shared.end(), std::back_inserter(cells));
     }
   }
   ForwardBench forwards(model, plan.lanes);
@@ -280,7 +272,9 @@ void add_cases(OptionTable& table, BenchOptions& options) {
              "1,2,4,8,16",
              kHere);
   table.text("streams", options.streams, {},
-             "replies at once, whole ones; 1 is all that this version can; default: none", kHere);
+             "whole replies at once, 1 to 16, e.g. 1,4,16; each must be the one that its prompt "
+             "gives alone; default: none",
+             kHere);
   table.text("prompt-file", options.prompt_file, {},
              "text of the prompt, cut to --prompt-tokens; needs a tokenizer; default: ids from a "
              "counter",
@@ -302,6 +296,7 @@ Command bench_command(CLI::App& root) {
       root, "bench", "Measure how fast a model runs here, beside the memory's own speed.",
       "  flashlane bench --threads 1\n"
       "  flashlane bench --prompt-file bench/prompts/code.txt --prompt-tokens 512 --json\n"
+      "  flashlane bench --streams 1,2,4,8,16 --prompt-tokens 64 --decode-tokens 96 --rows 1\n"
       "  flashlane bench --model synth:true,layers=4,format=q4g32 --prompt-tokens 64 \\\n"
       "    --decode-tokens 64 --rows 1,16 --drafts off\n"
       "\nMedians over --rounds with the lowest and highest. Bytes are counted: weights as stored,\n"

@@ -81,7 +81,9 @@ std::string cell_words(const Cell& cell) {
     case CellKind::kDrafted:
       return fmt::format("drafted {} after {}", cell.timed_units, cell.context);
     case CellKind::kStreams:
-      return fmt::format("whole reply, {} stream", cell.streams);
+      return fmt::format("{} at once{}",
+                         cell.streams == 1 ? "1 reply" : fmt::format("{} replies", cell.streams),
+                         cell.rows > 1 ? ", drafted" : "");
     case CellKind::kForward:
       return cell.streams == 1 ? fmt::format("forward, chain of {}", cell.rows)
                                : fmt::format("forward, {} streams", cell.streams);

@@ -14,12 +14,6 @@ namespace flashlane::cli {
 
 namespace {
 
-struct TimedReply {
-  std::vector<int32_t> ids;
-  engine::Timings timings;
-  scheduler::DraftStats drafts;
-};
-
 // What a request has to move, prompt and decode steps apart.
 struct CountedReply {
   TimedReply reply;
@@ -27,46 +21,24 @@ struct CountedReply {
 };
 
 Result<TimedReply> reply_to(engine::Engine& engine, const ReplyCase& wanted, bool drafts) {
-  constexpr auto kPatience = std::chrono::milliseconds(1000);
   engine::Request request;
   request.prompt.assign(wanted.prompt.begin(), wanted.prompt.end());
   request.max_tokens = wanted.tokens + 1;
   request.drafts = drafts;
   ASSIGN_OR_RETURN(engine::Reply reply, engine.submit(std::move(request)));
-  TimedReply timed;
-  while (true) {
-    std::optional<engine::ReplyEvent> event = reply.next(kPatience);
-    if (!event.has_value()) continue;
-    timed.ids.insert(timed.ids.end(), event->tokens.begin(), event->tokens.end());
-    if (event->kind != engine::ReplyEvent::Kind::kFinished) continue;
-    if (event->reason != scheduler::FinishReason::kLength) {
-      return event->reason == scheduler::FinishReason::kError
-                 ? event->error
-                 : error(ErrorCode::kInternal, "the reply ended early");
-    }
-    timed.timings = event->timings;
-    timed.drafts = event->drafts;
-    return timed;
-  }
+  return finish_reply(reply);
 }
 
 // The same request on an engine whose runner reports what it reads.
 Result<CountedReply> count_reply(model::Model& model, const ServingSizes& sizes,
                                  const ReplyCase& wanted, bool drafts) {
-  model::TrafficCounter counter(model.weights(), sizes.runner.kv_dtype);
-  runner::RunnerOptions options = sizes.runner;
-  options.probe = &counter;
-  ASSIGN_OR_RETURN(const auto runner, runner::Runner::create(model, options));
+  CountingEngine counting(model, sizes);
+  RETURN_IF_ERROR(counting.start());
   CountedReply counted;
-  const auto run = [&](const scheduler::StepPlan& plan) {
-    Result<scheduler::StepResult> result = runner->run(plan);
-    const bool prompt = plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
-    (prompt ? counted.prompt : counted.decode) += counter.take();
-    return result;
-  };
-  engine::Engine engine(run, engine_options(model, sizes));
-  ASSIGN_OR_RETURN(counted.reply, reply_to(engine, wanted, drafts));
-  engine.stop();
+  ASSIGN_OR_RETURN(counted.reply, reply_to(counting.engine(), wanted, drafts));
+  counting.stop();
+  counted.prompt = counting.prompt();
+  counted.decode = counting.decode();
   return counted;
 }
 
@@ -111,6 +83,41 @@ std::vector<double> each_ms(const std::vector<TimedReply>& replies, Time time) {
 
 }  // namespace
 
+Result<TimedReply> finish_reply(engine::Reply& reply) {
+  constexpr auto kPatience = std::chrono::milliseconds(1000);
+  TimedReply timed;
+  while (true) {
+    std::optional<engine::ReplyEvent> event = reply.next(kPatience);
+    if (!event.has_value()) continue;
+    timed.ids.insert(timed.ids.end(), event->tokens.begin(), event->tokens.end());
+    if (event->kind != engine::ReplyEvent::Kind::kFinished) continue;
+    if (event->reason != scheduler::FinishReason::kLength) {
+      return event->reason == scheduler::FinishReason::kError
+                 ? event->error
+                 : error(ErrorCode::kInternal, "the reply ended early");
+    }
+    timed.timings = event->timings;
+    timed.drafts = event->drafts;
+    return timed;
+  }
+}
+
+CountingEngine::CountingEngine(model::Model& model, const ServingSizes& sizes)
+    : model_(model), sizes_(sizes), counter_(model.weights(), sizes.runner.kv_dtype) {}
+
+Status CountingEngine::start() {
+  sizes_.runner.probe = &counter_;
+  ASSIGN_OR_RETURN(runner_, runner::Runner::create(model_, sizes_.runner));
+  const auto run = [this](const scheduler::StepPlan& plan) {
+    Result<scheduler::StepResult> result = runner_->run(plan);
+    const bool is_prompt = plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
+    (is_prompt ? prompt_ : decode_) += counter_.take();
+    return result;
+  };
+  engine_ = std::make_unique<engine::Engine>(run, engine_options(model_, sizes_));
+  return {};
+}
+
 Result<ReplyCells> bench_replies(model::Model& model, const ServingSizes& sizes,
                                  const ReplyCase& wanted, const BenchProgress& progress) {
   progress(
@@ -154,15 +161,6 @@ Result<ReplyCells> bench_replies(model::Model& model, const ServingSizes& sizes,
     chain.traffic = drafted->decode;
     chain.drafts = drafted->reply.drafts;
     out.cells.push_back(std::move(chain));
-  }
-  if (wanted.stream) {
-    cell.kind = CellKind::kStreams;
-    cell.ms = each_ms(rounds.plain,
-                      [](const engine::Timings& t) { return t.first_token_ms + t.decode_ms; });
-    cell.tokens_per_unit = wanted.tokens + 1;
-    cell.traffic = plain.prompt;
-    cell.traffic += plain.decode;
-    out.cells.push_back(std::move(cell));
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,17 +13,45 @@
 #include "base/result.h"
 #include "cli/bench_cell.h"
 #include "cli/serving.h"
+#include "model/traffic.h"
 
 namespace flashlane::cli {
 
 // Told what is being measured; prints it where that takes long.
 using BenchProgress = std::function<void(const std::string&)>;
 
+struct TimedReply {
+  std::vector<int32_t> ids;
+  engine::Timings timings;
+  scheduler::DraftStats drafts;
+};
+// Reads a reply to its end; one that does not end by its length is an error.
+Result<TimedReply> finish_reply(engine::Reply& reply);
+
+// An engine whose runner reports what each step has to move, prompt and decode steps apart. The
+// sums may be read once it has stopped.
+class CountingEngine {
+ public:
+  CountingEngine(model::Model& model, const ServingSizes& sizes);
+  Status start();
+  engine::Engine& engine() { return *engine_; }
+  void stop() { engine_->stop(); }
+  const model::Traffic& prompt() const { return prompt_; }
+  const model::Traffic& decode() const { return decode_; }
+
+ private:
+  model::Model& model_;
+  ServingSizes sizes_;
+  model::TrafficCounter counter_;
+  model::Traffic prompt_, decode_;
+  std::unique_ptr<runner::Runner> runner_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
 struct ReplyCase {
   std::span<const int32_t> prompt;
   int tokens = 0;  // decoded after the first, which the prompt gives
   bool drafts = false;
-  bool stream = false;       // also a cell for the whole reply
   bool prompt_cell = false;  // also a cell for the prompt
   int rounds = 1;
 };

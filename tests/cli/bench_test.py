@@ -79,7 +79,7 @@ class Bench(support.CommandTest):
         return found[0]
 
     def test_report(self):
-        report = self.micro("--rows", "1,4", "--streams", 1, "--threads", 2)
+        report = self.micro("--rows", "1,4", "--streams", "1,3", "--threads", 2)
         self.assertEqual(list(report)[:1] + ["probe_gbps", "cells"],
                          [key for key in report if key in ("machine", "probe_gbps", "cells")])
         machine = report["machine"]
@@ -93,7 +93,8 @@ class Bench(support.CommandTest):
         kinds = [(c["kind"], c["rows"], c["streams"], c["chain"]) for c in report["cells"]]
         self.assertEqual(kinds, [
             ("prompt", PROMPT, 1, True), ("decode", 1, 1, True), ("drafted", 4, 1, True),
-            ("streams", 1, 1, True), ("forward", 1, 1, True), ("forward", 4, 1, True),
+            ("streams", 1, 1, True), ("streams", 4, 1, True), ("streams", 1, 3, False),
+            ("streams", 4, 3, False), ("forward", 1, 1, True), ("forward", 4, 1, True),
             ("forward", 4, 4, False), ("draft_step", 1, 1, True)])
         read = sum(report["probe_gbps"]) / 2
         units = {"prompt": PROMPT, "streams": DECODED + 1}
@@ -103,6 +104,8 @@ class Bench(support.CommandTest):
             self.assertLessEqual(cell["ms"], cell["ms_max"])
             self.assertEqual((cell["threads"], cell["context"], cell["rounds"]), (2, PROMPT, 2))
             tokens = cell["rows"] if cell["kind"] == "forward" else units.get(cell["kind"], 1)
+            if cell["kind"] == "streams":
+                tokens *= cell["streams"]
             self.assertAlmostEqual(cell["tokens_per_second"] * cell["ms"] / (1000 * tokens), 1, 6)
             parts = sum(cell[p] for p in ("weight_bytes", "expert_bytes", "state_bytes", "kv_bytes"))
             self.assertAlmostEqual(cell["bytes"] / parts, 1, 6)
@@ -172,7 +175,7 @@ class Bench(support.CommandTest):
         self.refuse(2, ["--decode-tokens", "0"], *bench, "--decode-tokens", "0")
         self.refuse(2, ["--rounds", "0", "1000"], *bench, "--rounds", "0")
         self.refuse(2, ["--drafts", "'maybe'", "on, off"], *bench, "--drafts", "maybe")
-        self.refuse(2, ["--streams 4", "only 1"], *bench, "--streams", "1,4")
+        self.refuse(2, ["--streams", "17", "1 to 16"], *bench, "--streams", "1,17")
         self.refuse(2, ["4000", "4096"], *bench, "--prompt-tokens", "4000")
         self.refuse(2, ["no tokenizer"], *bench, "--prompt-file", MICRO / "config.json")
         self.refuse(2, ["absent.txt"], "bench", "--prompt-file", "absent.txt")
