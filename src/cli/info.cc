@@ -83,7 +83,13 @@ void print_shape(const ModelOutline& outline, const std::string& format) {
 
 Result<Exit> run_info(const InfoOptions& options) {
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
-  ASSIGN_OR_RETURN(const ServingSizes sizes, serving_sizes(options.serving, outline));
+  ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.serving, outline));
+  const Result<int> slots = fit_parallel(options.serving, outline, options.model, sizes.runner);
+  if (slots.ok()) {
+    sizes.runner.slots = *slots;
+  } else if (slots.error().code != ErrorCode::kUnsupported) {
+    return slots.error();
+  }
   const runner::RunnerOptions& runner = sizes.runner;
   ASSIGN_OR_RETURN(const std::string format, model_format(outline));
   // A format that this backend can't serve has a shape all the same, and no plan.

@@ -27,7 +27,6 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int64_t> port;
   std::optional<uint64_t> seed_salt;
-  std::optional<std::string> parallel;
   std::optional<double> decode_share;
   bool no_drafts = false;
   bool no_lone = false;
@@ -115,7 +114,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
   if (options.no_drafts) sizes.runner.max_draft = 0;
   ASSIGN_OR_RETURN(sizes.runner.slots,
-                   fit_parallel(options.parallel, outline, options.model, sizes.runner));
+                   fit_parallel(options.sizes, outline, options.model, sizes.runner));
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
   print_start(outline, plan, sizes.runner, table);
@@ -175,8 +174,6 @@ Command serve_command(CLI::App& root) {
   table.text("host", options->host, {}, "address to listen on; default 127.0.0.1");
   table.integer("port", options->port, 0, kMostPort, "port; default 8080; 0 = any free one");
   add_serving_sizes(table, options->sizes);
-  table.text("parallel", options->parallel, {},
-             "replies at once, 1 to 16, or auto = as many as fit; default 8, or as many as fit");
   table.number("decode-share", options->decode_share, 0, scheduler::StepShare::kMostShare,
                "part of the time that running replies keep while prompts go in; default 0.5");
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");

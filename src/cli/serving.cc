@@ -36,8 +36,9 @@ int most_that_fit(const runner::RunnerOptions& one, const model::ModelShape& sha
 
 }  // namespace
 
-Result<int> fit_parallel(const std::optional<std::string>& parallel, const ModelOutline& outline,
+Result<int> fit_parallel(const ServingOptions& options, const ModelOutline& outline,
                          const ModelOptions& model, runner::RunnerOptions runner) {
+  const std::optional<std::string>& parallel = options.parallel;
   runner.slots = 1;
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, runner));
   double room_bytes = plan.available_bytes.has_value() ? static_cast<double>(*plan.available_bytes)
@@ -68,6 +69,8 @@ void add_serving_sizes(OptionTable& table, ServingOptions& options) {
                 "most positions of a sequence, prompt and reply; default: the model's own");
   table.integer("prefill-chunk", options.prefill_chunk, 1, kMostChunk,
                 "prompt rows of a step; default 512; changes no bit of a reply");
+  table.text("parallel", options.parallel, {},
+             "replies at once, 1 to 16, or auto = as many as fit; default 8, or as many as fit");
 }
 
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline) {

@@ -21,6 +21,7 @@ inline constexpr int kMaxDraft = 3;
 struct ServingOptions {
   std::optional<int64_t> context;
   std::optional<int64_t> prefill_chunk;
+  std::optional<std::string> parallel;
 };
 void add_serving_sizes(OptionTable& table, ServingOptions& options);
 
@@ -32,11 +33,11 @@ struct ServingSizes {
 // Refuses a context beyond the model's.
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline);
 
-// How many sequences run at once. `parallel`: a number, refused when it does not fit; "auto", the
+// How many sequences run at once. --parallel: a number, refused when it does not fit; "auto", the
 // most that fit; absent, kDefaultParallel or as many as fit. What fits is --memory-limit-gib and
 // the memory that is available now, whichever is less; one sequence always does.
 inline constexpr int kDefaultParallel = 8;
-Result<int> fit_parallel(const std::optional<std::string>& parallel, const ModelOutline& outline,
+Result<int> fit_parallel(const ServingOptions& options, const ModelOutline& outline,
                          const ModelOptions& model, runner::RunnerOptions runner);
 
 // The tokenizer of a checkpoint or a line that says what is missing.

@@ -103,11 +103,25 @@ class Memory(support.CommandTest):
         self.assertGreaterEqual(total[8, 8], total[8, 6])
 
     def test_over_the_limit_is_refused_by_both_numbers(self):
-        plan = self.plan("--model", "nano", *SIZES)
+        sizes = (*SIZES, "--parallel", "1")
+        plan = self.plan("--model", "nano", *sizes)
         gib = plan["total_bytes"] / (1 << 30)
-        self.succeed("info", "--model", "nano", *SIZES, "--memory-limit-gib", f"{gib * 1.001:.6f}")
+        self.succeed("info", "--model", "nano", *sizes, "--memory-limit-gib", f"{gib * 1.001:.6f}")
         self.refuse(2, [str(plan["total_bytes"]), "--memory-limit-gib"],
-                    "info", "--model", "nano", *SIZES, "--memory-limit-gib", f"{gib * 0.999:.6f}")
+                    "info", "--model", "nano", *sizes, "--memory-limit-gib", f"{gib * 0.999:.6f}")
+
+    def test_as_many_sequences_as_fit(self):
+        one, two, eight = (self.plan("--model", "nano", *SIZES, "--parallel", n) for n in (1, 2, 8))
+        self.assertEqual(self.plan("--model", "nano", *SIZES), eight)
+        each = two["total_bytes"] - one["total_bytes"]
+        self.assertEqual(eight["total_bytes"] - one["total_bytes"], 7 * each)
+        # Three and a half fit: three are served, and asked for four the number that fits is named.
+        gib = f"{(one['total_bytes'] + 2.5 * each) / (1 << 30):.6f}"
+        for asked in ((), ("--parallel", "auto")):
+            plan = self.plan("--model", "nano", *SIZES, "--memory-limit-gib", gib, *asked)
+            self.assertEqual(plan["sequences"], 3)
+        self.refuse(2, ["--parallel 4", "3 would"], "info", "--model", "nano", *SIZES,
+                    "--memory-limit-gib", gib, "--parallel", "4")
 
 
 if __name__ == "__main__":
