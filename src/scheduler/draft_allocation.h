@@ -1,0 +1,63 @@
+// Who gets the draft rows of a shared step: drafts per sequence such that expected tokens per
+// millisecond are highest, under costs measured at load. By default the exact optimum with chained
+// head steps priced as they run, all sequences that draft at a depth in one step; the reference's
+// walks by chance, priced and unpriced, are kept for its own results. Fixed rows are never cut, a
+// sequence's drafts are always a prefix of its chain, and the rows of a step never pass the limit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler/cost_table.h"
+
+namespace flashlane::scheduler {
+
+inline constexpr int kStepRows = 16;  // most rows of a shared step
+
+// One sequence's claim on the rows of a step.
+struct DraftClaim {
+  int fixed_rows = 1;  // the pending token, and forced ones
+  // Landing chances of its first, second, … draft, in [0, 1] and never rising. One row each.
+  std::span<const double> chances = {};
+  // True where the drafts cost no head step: they exist already (what is chosen is how many are
+  // verified) or are copied from the context.
+  bool sunk = false;
+};
+
+enum class AllocationRule : uint8_t {
+  kExact,         // the highest rate there is
+  kPricedGreedy,  // by chance; each draft past a sequence's first costs a head step of its own
+  kGreedy,        // by chance; head steps are free
+};
+
+struct AllocationOptions {
+  AllocationRule rule = AllocationRule::kExact;
+  // No forward costs: every step is taken to cost the same and head steps nothing, so that all
+  // drafts that may land are taken. A head step table covers 1..kStepRows sequences, or is empty:
+  // chained steps then cost nothing.
+  StepCosts costs = {};
+  int row_limit = kStepRows;  // 1..kStepRows; more sequences than that raise it to their number
+};
+
+class DraftAllocator {
+ public:
+  explicit DraftAllocator(AllocationOptions options);
+
+  // Drafts per claim, in the claims' order.
+  std::vector<int> allocate(std::span<const DraftClaim> claims, double overhead_ms) const;
+
+ private:
+  AllocationOptions options_;
+  std::vector<double> chain_ms_;  // kExact: head steps of each set of depths, see the source
+};
+
+// What is asked of the head after an allocation gave a sequence `count` drafts: at least one, which
+// the pass over the accepted rows yields without a chained step, and at most `most` (5.4 there).
+int draft_budget(int count, int most);
+
+// Price of a step's chained head steps: at each depth from the second on, one step over all
+// sequences that draft so deep. `depths` as they were asked of the head, copies left out.
+double head_chain_ms(std::span<const int> depths, const CostTable& head_step);
+
+}  // namespace flashlane::scheduler
