@@ -30,14 +30,14 @@ std::vector<Table> tables() {
   const std::vector<MeasuredCost> smooth = {{1, 10.3}, {2, 12.1}, {4, 15.1}, {8, 21.0}, {16, 32.2}};
   // The same work in buckets of 1, 2, 4, 8 and 16 rows: a step costs what its bucket holds.
   std::vector<MeasuredCost> stepped;
-  const CostTable by_rows(smooth, kStepRows);
-  for (int rows = 1, bucket = 1; rows <= kStepRows; ++rows) {
+  const CostTable by_rows(smooth, kMostDecodeRows);
+  for (int rows = 1, bucket = 1; rows <= kMostDecodeRows; ++rows) {
     if (rows > bucket) bucket *= 2;
     stepped.push_back({rows, by_rows.ms(bucket)});
   }
-  const CostTable head_step(head, kStepRows);
+  const CostTable head_step(head, kMostDecodeRows);
   return {{"smooth", {.forward = by_rows, .head_step = head_step}},
-          {"stepped", {.forward = CostTable(stepped, kStepRows), .head_step = head_step}}};
+          {"stepped", {.forward = CostTable(stepped, kMostDecodeRows), .head_step = head_step}}};
 }
 
 using Chances = std::vector<std::vector<double>>;
@@ -73,7 +73,7 @@ double rate_of(const Chances& chances, const std::vector<int>& counts, const Ste
 double best_uniform(const Chances& chances, const StepCosts& costs) {
   const int sequences = static_cast<int>(chances.size());
   double best = 0;
-  for (int depth = 0; depth <= kDeepest && sequences * (depth + 1) <= kStepRows; ++depth) {
+  for (int depth = 0; depth <= kDeepest && sequences * (depth + 1) <= kMostDecodeRows; ++depth) {
     best = std::max(best, rate_of(chances, std::vector<int>(chances.size(), depth), costs));
   }
   return best;

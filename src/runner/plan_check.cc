@@ -59,6 +59,12 @@ Status check_tokens(const Segment& segment, size_t index, int vocabulary) {
   if (segment.kind == SegmentKind::kVerify && segment.next_token != -1) {
     return refuse("decode segment {} has a next token, {}", index, segment.next_token);
   }
+  const int drafts = static_cast<int>(segment.tokens.size()) - 1;
+  const int most_forced = segment.kind == SegmentKind::kVerify ? drafts : 0;
+  if (segment.forced_rows < 0 || segment.forced_rows > most_forced) {
+    return refuse("segment {} has {} forced rows; it may have {}", index, segment.forced_rows,
+                  most_forced);
+  }
   if (segment.next_token != -1 && outside(segment.next_token)) {
     return invalid("the next token of segment {} is {}; the vocabulary has {}", index,
                    segment.next_token, vocabulary);

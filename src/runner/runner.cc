@@ -64,9 +64,11 @@ kernels::SampleRow sample_row(const scheduler::Sampling& sampling, int position)
           .position = position};
 }
 
-// A window's drafts stand as long as each is the token that the row before it drew.
-size_t accepted_drafts(std::span<const int32_t> window, std::span<const int32_t> drawn) {
-  size_t accepted = 0;
+// A window's drafts stand as long as each is the token that the row before it drew; forced tokens
+// stand anyway.
+size_t accepted_drafts(std::span<const int32_t> window, int forced_rows,
+                       std::span<const int32_t> drawn) {
+  auto accepted = static_cast<size_t>(forced_rows);
   while (accepted + 1 < window.size() && window[accepted + 1] == drawn[accepted]) ++accepted;
   return accepted;
 }
@@ -277,9 +279,11 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     const Segment& segment = plan.segments[i];
     const auto tokens =
         std::span<const int32_t>(drawn).subspan(static_cast<size_t>(row), segment.tokens.size());
-    const size_t kept = accepted_drafts(segment.tokens, tokens) + 1;
-    const int kept_rows = static_cast<int>(kept);
-    result.segments[i].tokens.assign(tokens.begin(), tokens.begin() + kept_rows);
+    const size_t stood = accepted_drafts(segment.tokens, segment.forced_rows, tokens);
+    const int kept_rows = static_cast<int>(stood) + 1;
+    result.segments[i].tokens.assign(segment.tokens.begin() + 1,
+                                     segment.tokens.begin() + kept_rows);
+    result.segments[i].tokens.push_back(tokens[stood]);
     Slot& slot_of = slot(segment);
     std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
     slot_of.commit_window(segment.start_position, kept_rows, at(segment));

@@ -1,7 +1,8 @@
-// Which sequences decode in a step and how many draft rows each gets. Least recently served first,
-// as far as the rows go, and nobody is skipped, so nobody starves; what rows are left go to drafts.
+// Which sequences decode in a step: least recently served first, as far as their fixed rows go; the
+// first that does not fit ends the choice, so nobody is skipped and nobody starves.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,16 +11,11 @@ namespace flashlane::scheduler {
 
 struct DecodeTurn {
   uint64_t served = 0;  // number of the last decode step that included it
-  int drafts = 0;       // drafts that could be verified
+  int fixed_rows = 1;   // that can't be cut: the pending token, and forced ones
 };
 
-struct DecodeShare {
-  size_t index = 0;    // of the turn
-  int draft_rows = 0;  // of its drafts, from the first on
-};
-
-// Turns stand in order of admission, and so do the shares. Each share has one row and its drafts';
-// all together at most `row_limit`.
-std::vector<DecodeShare> share_decode_rows(std::span<const DecodeTurn> turns, int row_limit);
+// Indices of the turns in the step; turns stand in order of admission, and so do the indices. At
+// least one, and no more than `row_limit` rows unless the first alone has more.
+std::vector<size_t> choose_decode_turns(std::span<const DecodeTurn> turns, int row_limit);
 
 }  // namespace flashlane::scheduler

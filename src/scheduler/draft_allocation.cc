@@ -70,10 +70,10 @@ std::vector<int> walk_by_chance(std::span<const DraftClaim> claims, const CostTa
 
 DraftAllocator::DraftAllocator(AllocationOptions options) : options_(std::move(options)) {
   CHECK_GE(options_.row_limit, 1);
-  CHECK_LE(options_.row_limit, kStepRows);
+  CHECK_LE(options_.row_limit, kMostDecodeRows);
   // Without a price for rows there is nothing that a head step could be weighed against.
   if (options_.costs.forward.empty()) options_.costs.head_step = {};
-  CHECK(options_.costs.head_step.empty() || options_.costs.head_step.covers(kStepRows));
+  CHECK(options_.costs.head_step.empty() || options_.costs.head_step.covers(kMostDecodeRows));
   if (options_.rule == AllocationRule::kExact) {
     chain_ms_ = depth_set_prices(options_.costs.head_step);
   }

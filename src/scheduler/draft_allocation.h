@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "scheduler/cost_table.h"
+#include "scheduler/step_plan.h"
 
 namespace flashlane::scheduler {
-
-inline constexpr int kStepRows = 16;  // most rows of a shared step
 
 // One sequence's claim on the rows of a step.
 struct DraftClaim {
@@ -34,10 +33,10 @@ enum class AllocationRule : uint8_t {
 struct AllocationOptions {
   AllocationRule rule = AllocationRule::kExact;
   // No forward costs: every step is taken to cost the same and head steps nothing, so that all
-  // drafts that may land are taken. A head step table covers 1..kStepRows sequences, or is empty:
-  // chained steps then cost nothing.
+  // drafts that may land are taken. A head step table covers 1..kMostDecodeRows sequences, or is
+  // empty: chained steps then cost nothing.
   StepCosts costs = {};
-  int row_limit = kStepRows;  // 1..kStepRows; more sequences than that raise it to their number
+  int row_limit = kMostDecodeRows;  // from 1 to this; more sequences raise it to their number
 };
 
 class DraftAllocator {

@@ -32,7 +32,7 @@
 namespace flashlane::scheduler {
 namespace {
 
-constexpr int kMostDrafts = kStepRows - 1;
+constexpr int kMostDrafts = kMostDecodeRows - 1;
 constexpr size_t kSets = 684;  // multisets of positive depths with at most 15 drafts in all
 
 // All multisets of depths. One is written as how many of its depths are ≥ 1, ≥ 2, …, four bits
@@ -152,9 +152,10 @@ class ChainSearch {
 
   int room_;
   size_t stages_ = 0;
-  std::array<size_t, kStepRows> chained_ = {};
+  std::array<size_t, kMostDecodeRows> chained_ = {};
   std::array<double, kSets> tokens_;
-  std::array<std::array<uint16_t, kSets>, kStepRows> from_;  // written where tokens were reached
+  std::array<std::array<uint16_t, kSets>, kMostDecodeRows>
+      from_;  // written where tokens were reached
 };
 
 // Step 3: sunk drafts by falling chance, of equals the first claim's.
@@ -164,7 +165,7 @@ struct SunkWalk {
   int drafts = 0;
 
   SunkWalk(std::span<const DraftClaim> claims, int room) {
-    std::array<size_t, kStepRows> taken = {};
+    std::array<size_t, kMostDecodeRows> taken = {};
     while (drafts < room) {
       size_t best = claims.size();
       double best_chance = -1;

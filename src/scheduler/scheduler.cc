@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "scheduler/decode_policy.h"
 #include "scheduler/decode_turns.h"
 #include "scheduler/prompt_turns.h"
 #include "scheduler/sequence.h"
@@ -70,7 +71,8 @@ struct Scheduler::State {
   explicit State(SchedulerOptions chosen)
       : options(std::move(chosen)),
         slots(static_cast<size_t>(options.slots)),
-        share(options.decode_share) {}
+        share(options.decode_share),
+        policy({options.costs, options.lone_priced, options.max_draft}) {}
 
   SchedulerOptions options;
   uint64_t next_id = 1;
@@ -78,6 +80,7 @@ struct Scheduler::State {
   std::vector<std::unique_ptr<Sequence>> slots;  // null: free
   std::vector<Sequence*> running = {};           // those in slots, in order of admission
   StepShare share;
+  DecodePolicy policy;
   uint64_t decode_steps = 0;
   bool in_flight = false;  // a planned step has not come back
   std::vector<Event> events = {};
@@ -90,8 +93,9 @@ struct Scheduler::State {
   StepPlan plan_decode(const std::vector<Sequence*>& replies);
   void observe(const StepPlan& plan, double elapsed_ms);
   void commit_prefill(Sequence& sequence, const Segment& segment, const SegmentResult& result);
-  void commit_verify(Sequence& sequence, const Segment& segment, const SegmentResult& result);
-  void commit_reply(Sequence& sequence, const SegmentResult& result);
+  void deliver(Sequence& sequence, Landed landed);
+  void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences);
+  static bool any_sampled(const std::vector<Sequence*>& sequences);
   Sequence* landed(const Segment& segment);
 };
 
@@ -106,7 +110,8 @@ void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error err
                     .prefilled = sequence.prefilled,
                     .reason = reason,
                     .error = std::move(error),
-                    .drafts = sequence.stats});
+                    .drafts = sequence.stats,
+                    .repetition_period = sequence.rules.repetition_period()});
   if (waits) {
     std::erase_if(waiting, [&](const auto& other) { return other.get() == &sequence; });
   } else if (!sequence.in_flight) {
@@ -153,35 +158,84 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
   }
   for (Sequence* sequence : prompts) ++sequence->passed_over;
   StepPlan plan;
+  std::vector<Sequence*> ending;
   const int rows = share.prompt_rows(replies_run, options.prefill_chunk);
   for (const PromptShare& part : share_prompt_rows(turns, rows, kMostDecodeRows)) {
     Sequence& sequence = *prompts[part.index];
     sequence.passed_over = 0;
-    plan.segments.push_back(
-        sequence.prefill_segment(part.rows, sequence.policy.depth(options.max_draft)));
+    plan.segments.push_back(sequence.prefill_segment(part.rows, 0));
+    if (part.rows == sequence.prompt_left()) ending.push_back(&sequence);
   }
+  ask_for_drafts(plan, ending);
   return plan;
 }
 
 StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
+  const bool alone = replies.size() == 1;
+  std::vector<Sequence::Window> windows;
   std::vector<DecodeTurn> turns;
+  windows.reserve(replies.size());
   turns.reserve(replies.size());
   for (const Sequence* sequence : replies) {
-    turns.push_back(
-        {.served = sequence->served,
-         .drafts = std::min(static_cast<int>(sequence->drafts.size()), sequence->draft_room())});
+    windows.push_back(sequence->next_window(alone));
+    const bool forced = windows.back().source == DraftSource::kForced;
+    const auto rows = static_cast<int>(windows.back().tokens.size());
+    turns.push_back({.served = sequence->served, .fixed_rows = 1 + (forced ? rows : 0)});
   }
-  StepPlan plan;
+  const std::vector<size_t> chosen = choose_decode_turns(turns, kMostDecodeRows);
+  std::vector<VerifyClaim> claims;
+  std::vector<Sequence*> deciding;
+  claims.reserve(chosen.size());
+  deciding.reserve(chosen.size());
+  for (const size_t i : chosen) {
+    claims.push_back({.fixed_rows = turns[i].fixed_rows, .chances = windows[i].chances});
+    deciding.push_back(replies[i]);
+  }
+  const std::vector<int> draft_rows = policy.verify_rows(claims, any_sampled(deciding));
   ++decode_steps;
-  const std::vector<DecodeShare> shares = share_decode_rows(turns, kMostDecodeRows);
-  // What a sequence can have verified in the next step, if these same ones share it.
-  const int room = kMostDecodeRows / static_cast<int>(shares.size()) - 1;
-  for (const DecodeShare& part : shares) {
-    Sequence& sequence = *replies[part.index];
+  StepPlan plan;
+  for (size_t n = 0; n < chosen.size(); ++n) {
+    Sequence& sequence = *deciding[n];
+    const Sequence::Window& window = windows[chosen[n]];
+    const int rows = draft_rows[n] + turns[chosen[n]].fixed_rows - 1;
+    sequence.first_step = sequence.served == 0;
     sequence.served = decode_steps;
-    plan.segments.push_back(sequence.verify_segment(part.draft_rows, sequence.policy.depth(room)));
+    sequence.source = rows == 0 ? DraftSource::kNone : window.source;
+    sequence.was_alone = alone;
+    plan.segments.push_back(sequence.verify_segment(window, rows, 0));
   }
+  ask_for_drafts(plan, deciding);
   return plan;
+}
+
+bool Scheduler::State::any_sampled(const std::vector<Sequence*>& sequences) {
+  return std::any_of(sequences.begin(), sequences.end(), [](const Sequence* sequence) {
+    return sequence->spec.sampling.temperature > 0;
+  });
+}
+
+// Sets how many drafts the head is to make for the next segments of these sequences of the plan.
+void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences) {
+  if (sequences.empty()) return;
+  std::vector<DepthClaim> claims;
+  claims.reserve(sequences.size());
+  for (Sequence* sequence : sequences) {
+    const bool copying = sequence->source == DraftSource::kLookup;
+    claims.push_back(
+        {.acceptance = sequence->uses_mtp ? &sequence->acceptance : nullptr,
+         .lone = &sequence->lone,
+         // This step commits one token at least.
+         .draft_room = sequence->rules.draft_room() - 1,
+         .next = {.forced_due = !sequence->rules.forced().empty(), .copy_ahead = copying}});
+  }
+  const std::vector<int> depths = policy.depths(claims, any_sampled(sequences));
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto own =
+        std::find_if(plan.segments.begin(), plan.segments.end(),
+                     [&](const Segment& segment) { return segment.sequence == sequences[i]->id; });
+    CHECK(own != plan.segments.end());
+    own->draft_depth = depths[i];
+  }
 }
 
 void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
@@ -189,13 +243,26 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
     return std::any_of(running.begin(), running.end(),
                        [&](const Sequence* sequence) { return sequence->phase == phase; });
   };
+  size_t rows = 0;
+  for (const Segment& segment : plan.segments) rows += segment.tokens.size();
   if (plan.segments.front().kind == SegmentKind::kPrefill) {
-    size_t rows = 0;
-    for (const Segment& segment : plan.segments) rows += segment.tokens.size();
     share.observe_prompt(static_cast<int>(rows), elapsed_ms, has(Phase::kDecoding));
-  } else {
-    share.observe_decode(elapsed_ms, has(Phase::kPrefilling));
+    return;
   }
+  share.observe_decode(elapsed_ms, has(Phase::kPrefilling));
+  std::vector<int> depths;
+  bool sampled = false;
+  for (const Segment& segment : plan.segments) {
+    depths.push_back(segment.draft_depth);
+    sampled = sampled || segment.sampling.temperature > 0;
+  }
+  std::optional<int> lone_drafts;
+  const Sequence& first = *slots[static_cast<size_t>(plan.segments.front().slot)];
+  const bool own_drafts = first.source == DraftSource::kHead || first.source == DraftSource::kNone;
+  if (plan.segments.size() == 1 && first.was_alone && own_drafts && !first.first_step) {
+    lone_drafts = static_cast<int>(rows) - 1;
+  }
+  policy.observe(static_cast<int>(rows), sampled, elapsed_ms, depths, lone_drafts);
 }
 
 void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment,
@@ -204,35 +271,20 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
   sequence.prefilled += static_cast<int>(segment.tokens.size());
   events.push_back(
       {.kind = Event::Kind::kPrefilled, .sequence = sequence.id, .prefilled = sequence.prefilled});
-  const bool last = sequence.prompt_left() == 0;
-  CHECK_EQ(result.tokens.size(), size_t{last ? 1U : 0U});
-  if (!last) return;
-  sequence.phase = Phase::kDecoding;
-  commit_reply(sequence, result);
-}
-
-void Scheduler::State::commit_verify(Sequence& sequence, const Segment& segment,
-                                     const SegmentResult& result) {
-  CHECK(!result.tokens.empty());
-  CHECK_LE(result.tokens.size(), segment.tokens.size());
-  const int drafted = static_cast<int>(segment.tokens.size()) - 1;
-  const int accepted = static_cast<int>(result.tokens.size()) - 1;
-  for (int i = 0; i < accepted; ++i) {
-    CHECK_EQ(result.tokens[static_cast<size_t>(i)], segment.tokens[static_cast<size_t>(i) + 1]);
+  if (sequence.prompt_left() > 0) {
+    CHECK(result.tokens.empty());
+    return;
   }
-  ++sequence.stats.rounds;
-  sequence.stats.drafted += drafted;
-  sequence.policy.observe(drafted, accepted);
-  commit_reply(sequence, result);
+  sequence.phase = Phase::kDecoding;
+  deliver(sequence, sequence.commit_first(result));
 }
 
-// The sequence may be gone afterwards.
-void Scheduler::State::commit_reply(Sequence& sequence, const SegmentResult& result) {
-  Committed committed = commit_tokens(sequence, result, options.token_bytes.get());
-  events.push_back({.kind = Event::Kind::kTokens,
-                    .sequence = sequence.id,
-                    .tokens = std::move(committed.tokens)});
-  if (committed.reason) retire(sequence, *committed.reason);
+// Sends what landed; the sequence may be gone afterwards.
+void Scheduler::State::deliver(Sequence& sequence, Landed landed) {
+  events.push_back(
+      {.kind = Event::Kind::kTokens, .sequence = sequence.id, .tokens = std::move(landed.tokens)});
+  if (!landed.end) return;
+  retire(sequence, *landed.end == ReplyEnd::kStop ? FinishReason::kStop : FinishReason::kLength);
 }
 
 // The sequence of a segment that came back; null, and its slot let go, when it has ended meanwhile.
@@ -260,8 +312,7 @@ Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 Result<SequenceId> Scheduler::submit(SequenceSpec spec) {
   RETURN_IF_ERROR(check_spec(spec, state_->options));
   const SequenceId id{state_->next_id++};
-  state_->waiting.push_back(
-      std::make_unique<Sequence>(id, std::move(spec), state_->options.max_draft));
+  state_->waiting.push_back(std::make_unique<Sequence>(id, std::move(spec), state_->options));
   return id;
 }
 
@@ -309,7 +360,7 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
     if (segment.kind == SegmentKind::kPrefill) {
       state.commit_prefill(*sequence, segment, back);
     } else {
-      state.commit_verify(*sequence, segment, back);
+      state.deliver(*sequence, sequence->commit_window(segment, back));
     }
   }
 }

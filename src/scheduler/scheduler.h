@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scheduler/draft_policy.h"
+#include "scheduler/cost_table.h"
+#include "scheduler/reply_rules.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 #include "scheduler/stop.h"
@@ -25,6 +26,7 @@ struct SequenceSpec {
   std::vector<int32_t> end_ids = {};  // any of them ends the reply, itself included in it
   std::vector<std::string> stop_strings =
       {};  // raw bytes; the token that completes one ends the reply
+  ThinkingRules thinking = {};
   bool drafts = true;
 };
 
@@ -46,6 +48,7 @@ struct Event {
   FinishReason reason = FinishReason::kStop;
   Error error = {};  // kError
   DraftStats drafts = {};
+  int repetition_period = 0;  // not 0 when the repetition guard cut the thinking
 };
 
 struct SchedulerOptions {
@@ -54,8 +57,11 @@ struct SchedulerOptions {
   int prefill_chunk = 512;  // most prompt rows of a step
   // The part of the time that replies keep while prompts go in, 0 to StepShare::kMostShare.
   double decode_share = 0.5;
-  int max_draft = 3;   // 0 = this model has no MTP head
-  int vocabulary = 0;  // prompt ids are below it; 0 = not checked
+  int max_draft = 3;          // of the MTP head; 0 = this model has none
+  bool prompt_lookup = true;  // drafts copied from a sequence's own context
+  StepCosts costs = {};       // measured at load; empty: unpriced
+  bool lone_priced = true;    // false: alone, drafts go by acceptance only
+  int vocabulary = 0;         // prompt ids are below it; 0 = not checked
   // Bytes of each token id, for stop strings; read-only, may be null when none are used.
   std::shared_ptr<const TokenBytes> token_bytes = {};
 };
@@ -64,8 +70,7 @@ struct SchedulerOptions {
 // that it can be asked on any thread before the request is handed over.
 Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options);
 
-// Rows of a decode step, and so the most sequences that run at once: a constant of the backends.
-inline constexpr int kMostDecodeRows = 16;
+// Every sequence that runs has a row of a decode step.
 inline constexpr int kMostSlots = kMostDecodeRows;
 
 class Scheduler {

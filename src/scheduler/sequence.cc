@@ -1,12 +1,56 @@
-// A reply is cut token by token, so that the cut is the same whether a step brings one or five
-// (E1).
+// The rules say what was committed; what was learned from a segment goes to whoever drafted it.
 #include "scheduler/sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace flashlane::scheduler {
+namespace {
+
+constexpr int kMostForcedRows = 3;  // beside the pending token, as a plain step of drafts has
+
+ReplyLimits limits_of(const SequenceSpec& spec) {
+  return {.max_tokens = spec.max_tokens,
+          .end_ids = spec.end_ids,
+          .stop_strings = spec.stop_strings,
+          .thinking = spec.thinking};
+}
+
+}  // namespace
+
+Sequence::Sequence(SequenceId sequence_id, SequenceSpec sequence_spec,
+                   const SchedulerOptions& options)
+    : id(sequence_id),
+      spec(std::move(sequence_spec)),
+      rules(limits_of(spec), options.token_bytes),
+      uses_mtp(spec.drafts && options.max_draft > 0),
+      uses_lookup(spec.drafts && options.prompt_lookup),
+      acceptance(uses_mtp ? options.max_draft : 0) {}
+
+Sequence::Window Sequence::next_window(bool alone) const {
+  if (!spec.drafts) return {};
+  const int room = rules.draft_room() - 1;
+  const std::span<const int32_t> forced = rules.forced();
+  if (!forced.empty()) {
+    const int rows = std::min({static_cast<int>(forced.size()), room, kMostForcedRows});
+    return {.source = DraftSource::kForced,
+            .tokens = {forced.begin(), forced.begin() + std::max(0, rows)}};
+  }
+  if (uses_lookup) {
+    std::vector<int32_t> copy = lookup.proposal(alone, room);
+    if (!copy.empty()) {
+      std::vector<double> chances = copies.landing(static_cast<int>(copy.size()));
+      return {DraftSource::kLookup, std::move(copy), std::move(chances)};
+    }
+  }
+  const int count = std::clamp(room, 0, static_cast<int>(drafts.size()));
+  if (count == 0) return {};
+  return {.source = DraftSource::kHead,
+          .tokens = {drafts.begin(), drafts.begin() + count},
+          .chances = acceptance.landing(count)};
+}
 
 Segment Sequence::prefill_segment(int rows, int depth) const {
   CHECK(rows >= 1 && rows <= prompt_left());
@@ -20,50 +64,71 @@ Segment Sequence::prefill_segment(int rows, int depth) const {
           .tokens = {prompt.begin() + prefilled, prompt.begin() + end},
           .next_token = last ? -1 : prompt[static_cast<size_t>(end)],
           .sampling = spec.sampling,
-          // After the first token, max_tokens - 1 are left; a window has a row for its pending one.
-          .draft_depth = last ? std::clamp(spec.max_tokens - 2, 0, depth) : 0,
+          .draft_depth = last ? depth : 0,
           .uses_mtp = uses_mtp};
 }
 
-Segment Sequence::verify_segment(int draft_rows, int depth) const {
-  CHECK(draft_rows >= 0 && draft_rows <= static_cast<int>(drafts.size()));
-  CHECK_LE(draft_rows, draft_room());
+Segment Sequence::verify_segment(const Window& window, int rows, int depth) const {
+  CHECK(rows >= 0 && rows <= static_cast<int>(window.tokens.size()));
   std::vector<int32_t> tokens = {pending};
-  tokens.insert(tokens.end(), drafts.begin(), drafts.begin() + draft_rows);
+  tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.begin() + rows);
   return {.sequence = id,
           .slot = slot,
           .kind = SegmentKind::kVerify,
-          .start_position = prompt_size() + emitted - 1,
+          .start_position = prompt_size() + rules.emitted() - 1,
           .tokens = std::move(tokens),
+          .forced_rows = window.source == DraftSource::kForced ? rows : 0,
           .next_token = -1,
           .sampling = spec.sampling,
-          // This step brings one token at least, and the next window has a pending row.
-          .draft_depth = std::clamp(remaining() - 2, 0, depth),
+          .draft_depth = depth,
           .uses_mtp = uses_mtp};
 }
 
-Committed commit_tokens(Sequence& sequence, const SegmentResult& result,
-                        const TokenBytes* token_bytes) {
-  Committed committed;
-  const std::vector<int32_t>& end_ids = sequence.spec.end_ids;
-  for (const int32_t token : result.tokens) {
-    committed.tokens.push_back(token);
-    sequence.pending = token;
-    ++sequence.emitted;
-    const bool ends = std::find(end_ids.begin(), end_ids.end(), token) != end_ids.end();
-    const bool stops = token_bytes != nullptr && sequence.stops.push(token_bytes->bytes(token));
-    if (ends || stops) {
-      committed.reason = FinishReason::kStop;
-    } else if (sequence.remaining() == 0) {
-      committed.reason = FinishReason::kLength;
-    }
-    if (committed.reason) break;
+Landed Sequence::commit_first(const SegmentResult& result) {
+  CHECK_EQ(result.tokens.size(), size_t{1});
+  if (uses_lookup) lookup.append(spec.prompt);
+  return land(result, {});
+}
+
+Landed Sequence::commit_window(const Segment& segment, const SegmentResult& result) {
+  CHECK(!result.tokens.empty());
+  CHECK_LE(result.tokens.size(), segment.tokens.size());
+  const int drafted = static_cast<int>(segment.tokens.size()) - 1;
+  const int stood = static_cast<int>(result.tokens.size()) - 1;
+  CHECK_GE(stood, segment.forced_rows);
+  for (int i = 0; i < stood; ++i) {
+    CHECK_EQ(result.tokens[static_cast<size_t>(i)], segment.tokens[static_cast<size_t>(i) + 1]);
   }
-  sequence.drafts = result.drafts;
-  // The last of the result's tokens was no draft; of the others, those that were committed stood.
-  sequence.stats.accepted += std::min(static_cast<int>(committed.tokens.size()),
-                                      static_cast<int>(result.tokens.size()) - 1);
-  return committed;
+  ++stats.rounds;
+  LookupVerdict verdict;
+  if (source == DraftSource::kHead) acceptance.observe(drafted, stood);
+  if (source == DraftSource::kLookup && drafted > 0) {
+    copies.observe(drafted, stood);
+    verdict = {.drafted = drafted, .accepted = stood, .alone = was_alone};
+  }
+  const int emitted = rules.emitted();
+  Landed landed = land(result, verdict);
+  if (source != DraftSource::kForced) {
+    stats.drafted += drafted;
+    // The last of the result's tokens was no draft; of the others, those that are in the reply.
+    stats.accepted += std::min({landed.unchanged, stood, rules.emitted() - emitted});
+  }
+  return landed;
+}
+
+// Held drafts follow the token that was drawn last, so they go where a rule put another one there,
+// or says what comes next. The head has taken in the drawn token then; that costs a draft at most.
+Landed Sequence::land(const SegmentResult& result, const LookupVerdict& verdict) {
+  Landed landed = rules.commit(result.tokens);
+  pending = landed.tokens.back();
+  const bool as_drawn = static_cast<size_t>(landed.unchanged) == result.tokens.size();
+  drafts = as_drawn && rules.forced().empty() ? result.drafts : std::vector<int32_t>{};
+  if (uses_lookup) {
+    LookupVerdict judged = verdict;
+    judged.accepted = std::min(judged.accepted, landed.unchanged);
+    lookup.commit(landed.tokens, judged);
+  }
+  return landed;
 }
 
 }  // namespace flashlane::scheduler

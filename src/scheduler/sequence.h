@@ -4,31 +4,29 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <vector>
 
-#include "scheduler/draft_policy.h"
+#include "scheduler/acceptance.h"
+#include "scheduler/draft_depth.h"
+#include "scheduler/prompt_lookup.h"
+#include "scheduler/reply_rules.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/stop.h"
 
 namespace flashlane::scheduler {
 
 enum class Phase : uint8_t { kWaiting, kPrefilling, kDecoding, kRetiring };
 
+// Where the rows behind a segment's pending token come from.
+enum class DraftSource : uint8_t { kNone, kForced, kLookup, kHead };
+
 struct Sequence {
-  Sequence(SequenceId sequence_id, SequenceSpec sequence_spec, int max_draft)
-      : id(sequence_id),
-        spec(std::move(sequence_spec)),
-        stops(spec.stop_strings),
-        policy(spec.drafts ? max_draft : 0),
-        uses_mtp(spec.drafts && max_draft > 0) {}
+  Sequence(SequenceId sequence_id, SequenceSpec sequence_spec, const SchedulerOptions& options);
 
   SequenceId id;
   SequenceSpec spec;
-  StopMatcher stops;
-  DraftPolicy policy;
-  bool uses_mtp;
+  ReplyRules rules;
+  bool uses_mtp;     // keeps the MTP head's state, so that it can draft
+  bool uses_lookup;  // drafts from its own context
 
   Phase phase = Phase::kWaiting;
   int slot = -1;              // from admission to the end
@@ -38,31 +36,43 @@ struct Sequence {
   bool prompt_alone = false;  // a shared prompt step failed: its rows go in on their own
 
   int prefilled = 0;                 // prompt tokens committed
-  int emitted = 0;                   // reply tokens committed, the pending one included
   int32_t pending = -1;              // last committed reply token, not yet fed
-  std::vector<int32_t> drafts = {};  // for the positions after `pending`
+  std::vector<int32_t> drafts = {};  // of the MTP head, for the positions after `pending`
   DraftStats stats = {};
+
+  DraftAcceptance acceptance;
+  CopyAcceptance copies = {};
+  LoneDepth lone = LoneDepth();
+  PromptLookup lookup = {};
+
+  // Of the decode segment in flight.
+  DraftSource source = DraftSource::kNone;
+  bool was_alone = false;
+  bool first_step = false;
 
   int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
   int prompt_left() const { return prompt_size() - prefilled; }
-  int remaining() const { return spec.max_tokens - emitted; }
-  // Each row brings at most one token, so a window never has more rows than tokens are left.
-  int draft_room() const { return remaining() - 1; }
+
+  // What could stand behind the pending token in the next segment, at most draft_room - 1 tokens:
+  // forced ones before a copy of the context, a copy before the head's drafts.
+  struct Window {
+    DraftSource source = DraftSource::kNone;
+    std::vector<int32_t> tokens = {};
+    std::vector<double> chances = {};  // that each lands; none for forced ones
+  };
+  Window next_window(bool alone) const;
 
   // The next `rows` prompt rows; drafts for the first window, at most `depth`, if they end it.
   Segment prefill_segment(int rows, int depth) const;
-  // The pending token and the first `draft_rows` drafts; `depth` drafts wanted after it.
-  Segment verify_segment(int draft_rows, int depth) const;
-};
+  // The pending token and the first `rows` of the window; `depth` drafts wanted after it.
+  Segment verify_segment(const Window& window, int rows, int depth) const;
 
-// What became of tokens that a step brought.
-struct Committed {
-  std::vector<int32_t> tokens = {};
-  std::optional<FinishReason> reason = {};  // set when the reply ended with the last of them
-};
+  // Takes what a step drew: the first reply token, or a segment's. Nothing else moves the reply.
+  Landed commit_first(const SegmentResult& result);
+  Landed commit_window(const Segment& segment, const SegmentResult& result);
 
-// Appends the result's tokens one by one until one of them ends the reply.
-Committed commit_tokens(Sequence& sequence, const SegmentResult& result,
-                        const TokenBytes* token_bytes);
+ private:
+  Landed land(const SegmentResult& result, const LookupVerdict& verdict);
+};
 
 }  // namespace flashlane::scheduler

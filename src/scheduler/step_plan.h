@@ -7,6 +7,9 @@
 
 namespace flashlane::scheduler {
 
+// Most rows of a decode step: a constant of the backends.
+inline constexpr int kMostDecodeRows = 16;
+
 struct SequenceId {
   uint64_t value = 0;
   friend bool operator==(SequenceId, SequenceId) = default;
@@ -31,8 +34,10 @@ struct Segment {
   // Absolute position of the first row. Authoritative: if the slot's state is further on (a stop
   // cut an accepted run), the runner rolls back to it; 0 starts the slot afresh.
   int start_position = 0;
-  // Prefill: a chunk of the prompt. Verify: the pending token, then drafts.
+  // Prefill: a chunk of the prompt. Verify: the pending token, then forced ones or drafts.
   std::vector<int32_t> tokens = {};
+  // Verify: of the tokens after the pending one, the first so many stand whatever is drawn.
+  int forced_rows = 0;
   // Prefill: the prompt token after this chunk (the MTP head's last input), or -1 at the prompt's
   // end, where the first reply token is sampled.
   int32_t next_token = -1;

@@ -12,8 +12,20 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
+// Rows so cheap that three drafts pay from the first step on.
+StepCosts cheap_rows() {
+  const MeasuredCost forward[] = {{1, 10}, {16, 11}};
+  const MeasuredCost head[] = {{1, 0.1}};
+  return {.forward = CostTable(forward, kMostDecodeRows),
+          .head_step = CostTable(head, kMostDecodeRows)};
+}
+
 SchedulerOptions options(int context = 64, int prefill_chunk = 4) {
-  return {.context = context, .prefill_chunk = prefill_chunk, .max_draft = 3, .vocabulary = 1000};
+  return {.context = context,
+          .prefill_chunk = prefill_chunk,
+          .max_draft = 3,
+          .costs = cheap_rows(),
+          .vocabulary = 1000};
 }
 
 SequenceSpec spec(Tokens prompt, int max_tokens) {
@@ -364,27 +376,6 @@ TEST(SchedulerDeathTest, AnImpossibleResultIsABug) {
   EXPECT_DEATH(decoding.scheduler.commit(plan, result({51, 99, 98})), "99 against 52");
   EXPECT_DEATH(decoding.scheduler.commit(plan, result({51}, {1, 2, 3, 4})), "4 against 3");
   EXPECT_DEATH(decoding.scheduler.plan(), "in_flight");
-}
-
-TEST(DraftPolicy, FollowsTheShareOfTestedDrafts) {
-  DraftPolicy policy(3);
-  EXPECT_EQ(policy.depth(10), 3);
-  EXPECT_EQ(policy.depth(2), 2);
-  EXPECT_EQ(policy.depth(-1), 0);
-  policy.observe(0, 0);
-  EXPECT_EQ(policy.acceptance(), 1.0);
-  policy.observe(3, 0);  // one tested draft: 15/16
-  EXPECT_EQ(policy.acceptance(), 0.9375);
-  EXPECT_EQ(policy.depth(10), 3);
-  policy.observe(1, 0);  // 0.879
-  EXPECT_EQ(policy.depth(10), 2);
-  policy.observe(1, 0);
-  policy.observe(1, 0);  // 0.773
-  EXPECT_EQ(policy.depth(10), 1);
-  for (int i = 0; i < 20; ++i) policy.observe(1, 1);
-  EXPECT_EQ(policy.depth(10), 3);
-  EXPECT_EQ(DraftPolicy(2).depth(10), 2);
-  EXPECT_EQ(DraftPolicy(0).depth(10), 0);
 }
 
 }  // namespace

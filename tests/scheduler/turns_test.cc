@@ -43,35 +43,35 @@ TEST(PromptTurns, APromptThatMustBeAloneSharesNoStep) {
   EXPECT_EQ(shares_of({{.left = 50, .alone = true}, {.left = 40}}, 512), (Shares{{1, 40}}));
 }
 
-TEST(DecodeTurns, EverySequenceHasARowAndFirstDraftsGoBeforeDeeperOnes) {
-  const auto shares = share_decode_rows(
-      std::vector<DecodeTurn>{{.drafts = 3}, {.drafts = 0}, {.drafts = 8}, {.drafts = 1}}, 11);
-  ASSERT_EQ(shares.size(), 4U);
-  EXPECT_EQ(shares[0].draft_rows, 3);
-  EXPECT_EQ(shares[1].draft_rows, 0);
-  EXPECT_EQ(shares[2].draft_rows, 3);
-  EXPECT_EQ(shares[3].draft_rows, 1);
+TEST(DecodeTurns, TheFirstThatDoesNotFitEndsTheChoice) {
+  using Chosen = std::vector<size_t>;
+  const std::vector<DecodeTurn> turns = {{.served = 5, .fixed_rows = 4},
+                                         {.served = 2, .fixed_rows = 1},
+                                         {.served = 3, .fixed_rows = 4},
+                                         {.served = 4, .fixed_rows = 1}};
+  EXPECT_EQ(choose_decode_turns(turns, 16), (Chosen{0, 1, 2, 3}));
+  EXPECT_EQ(choose_decode_turns(turns, 6), (Chosen{1, 2, 3}));
+  EXPECT_EQ(choose_decode_turns(turns, 4), (Chosen{1})) << "none behind the one that does not fit";
+  const std::vector<DecodeTurn> wide = {{.fixed_rows = 4}, {.fixed_rows = 1}};
+  EXPECT_EQ(choose_decode_turns(wide, 2), (Chosen{0})) << "forced rows are never cut";
 }
 
-// More sequences than rows: over many steps all are served, none waits longer than it must, and the
-// shares stand in order of admission.
+// More sequences than rows: over many steps all are served, none waits longer than it must.
 TEST(DecodeTurns, NobodyStarvesWithMoreSequencesThanRows) {
   std::mt19937_64 random(7);
   for (int count = 1; count <= 40; ++count) {
     std::vector<DecodeTurn> turns(static_cast<size_t>(count));
-    const int longest_wait = (count + 15) / 16;
+    // At most 4 rows each, and what is left over may be 3.
+    const int longest_wait = (4 * count + 12) / 13;
     for (uint64_t step = 1; step <= 60; ++step) {
-      for (DecodeTurn& turn : turns) turn.drafts = static_cast<int>(random() % 9);
-      size_t before = 0;
+      for (DecodeTurn& turn : turns) turn.fixed_rows = random() % 8 == 0 ? 4 : 1;
       int rows = 0;
-      bool first = true;
-      for (const DecodeShare& share : share_decode_rows(turns, 16)) {
-        EXPECT_TRUE(first || share.index > before);
-        first = false;
-        before = share.index;
-        EXPECT_LE(share.draft_rows, turns[share.index].drafts);
-        rows += 1 + share.draft_rows;
-        turns[share.index].served = step;
+      size_t next = 0;
+      for (const size_t i : choose_decode_turns(turns, 16)) {
+        EXPECT_GE(i, next) << "not in order of admission";
+        next = i + 1;
+        rows += turns[i].fixed_rows;
+        turns[i].served = step;
       }
       EXPECT_LE(rows, 16);
       for (const DecodeTurn& turn : turns) {

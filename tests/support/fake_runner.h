@@ -109,7 +109,9 @@ struct FakeRunner {
     slot.window_start = segment.start_position;
     for (size_t row = 0; row < segment.tokens.size(); ++row) {
       history.push_back(segment.tokens[row]);
-      const int32_t token = fake_token(history, segment.sampling, vocabulary);
+      const bool forced = row < static_cast<size_t>(segment.forced_rows);
+      const int32_t token =
+          forced ? segment.tokens[row + 1] : fake_token(history, segment.sampling, vocabulary);
       result.tokens.push_back(token);
       if (row + 1 < segment.tokens.size() && segment.tokens[row + 1] != token) break;
     }

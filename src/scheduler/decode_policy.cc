@@ -1,0 +1,84 @@
+// A sequence alone goes by measured times of its own steps; in company the allocation goes by
+// costs.
+#include "scheduler/decode_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace flashlane::scheduler {
+namespace {
+
+AllocationOptions allocation_of(const StepCosts& costs) {
+  AllocationOptions options;
+  options.costs = costs;
+  return options;
+}
+
+}  // namespace
+
+DecodePolicy::DecodePolicy(DecodePolicyOptions options)
+    : options_(std::move(options)),
+      allocator_(allocation_of(options_.costs)),
+      lone_costs_(options_.lone_priced ? options_.costs : StepCosts{}) {}
+
+std::vector<int> DecodePolicy::verify_rows(std::span<const VerifyClaim> claims,
+                                           bool sampled) const {
+  std::vector<DraftClaim> drafts;
+  drafts.reserve(claims.size());
+  for (const VerifyClaim& claim : claims) {
+    drafts.push_back({.fixed_rows = claim.fixed_rows, .chances = claim.chances, .sunk = true});
+  }
+  return allocator_.allocate(drafts, overhead_.ms(static_cast<int>(claims.size()), sampled));
+}
+
+std::vector<int> DecodePolicy::depths(std::span<const DepthClaim> claims, bool sampled) {
+  const auto most = [&](const DepthClaim& claim) {
+    const int depth = std::min(options_.max_draft, claim.draft_room - 1);
+    return claim.acceptance == nullptr ? 0 : std::max(0, depth);
+  };
+  if (claims.size() == 1) {
+    const DepthClaim& claim = claims.front();
+    if (most(claim) == 0) return {0};
+    const std::vector<double> landing = claim.acceptance->landing(most(claim));
+    const int wanted = claim.lone->choose(landing, lone_costs_, times_, claim.draft_room);
+    return {std::min(head_depth(wanted, claim.next), most(claim))};
+  }
+  std::vector<std::vector<double>> chances;
+  std::vector<DraftClaim> drafts;
+  chances.reserve(claims.size());
+  drafts.reserve(claims.size());
+  for (const DepthClaim& claim : claims) {
+    chances.push_back(most(claim) == 0 ? std::vector<double>{}
+                                       : claim.acceptance->landing(most(claim)));
+    drafts.push_back({.fixed_rows = 1, .chances = chances.back()});
+  }
+  const int count = static_cast<int>(claims.size());
+  std::vector<int> depths = allocator_.allocate(drafts, overhead_.ms(count, sampled));
+  // The first draft comes with the pass over the kept rows, so everyone has one as long as there is
+  // a row for it: else a sequence whose drafts once failed would never be looked at again.
+  const bool row_for_each = 2 * count <= kMostDecodeRows;
+  for (size_t i = 0; i < claims.size(); ++i) {
+    const int wanted = row_for_each ? draft_budget(depths[i], most(claims[i])) : depths[i];
+    depths[i] = std::min(head_depth(wanted, claims[i].next), most(claims[i]));
+  }
+  return depths;
+}
+
+void DecodePolicy::observe(int rows, bool sampled, double wall_ms, std::span<const int> depths,
+                           std::optional<int> lone_drafts) {
+  if (!(wall_ms > 0)) return;
+  if (lone_drafts.has_value()) times_.observe(*lone_drafts, wall_ms);
+  const StepCosts& costs = options_.costs;
+  if (costs.forward.empty()) return;
+  const double head_ms = costs.head_step.empty() ? 0 : head_chain_ms(depths, costs.head_step);
+  overhead_.observe({.sequences = static_cast<int>(depths.size()),
+                     .rows = rows,
+                     .sampled = sampled,
+                     .wall_ms = wall_ms,
+                     .head_ms = head_ms},
+                    costs.forward);
+}
+
+}  // namespace flashlane::scheduler
