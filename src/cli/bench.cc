@@ -140,6 +140,7 @@ Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
   ServingOptions wanted;
   wanted.context = prompt + after;
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
+  plan.sizes.pricing.calibrate = true;
   if (!plan.streams.empty()) {
     plan.sizes.runner.slots = *std::max_element(plan.streams.begin(), plan.streams.end());
   }

@@ -29,6 +29,8 @@ struct ServeOptions {
   std::optional<uint64_t> seed_salt;
   std::optional<double> decode_share;
   bool no_drafts = false;
+  bool unpriced = false;
+  bool lone_unpriced = false;
   bool no_lone = false;
   // Options of what is not built yet: declared so that they are refused by name.
   std::optional<std::string> session_contexts;
@@ -113,6 +115,10 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
   if (options.no_drafts) sizes.runner.max_draft = 0;
+  sizes.prompt_lookup = !options.no_drafts;
+  sizes.pricing.calibrate = !options.unpriced && !options.no_drafts;
+  sizes.pricing.lone_priced = !options.lone_unpriced;
+  sizes.pricing.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   ASSIGN_OR_RETURN(sizes.runner.slots,
                    fit_parallel(options.sizes, outline, options.model, sizes.runner));
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
@@ -177,6 +183,11 @@ Command serve_command(CLI::App& root) {
   table.number("decode-share", options->decode_share, 0, scheduler::StepShare::kMostShare,
                "part of the time that running replies keep while prompts go in; default 0.5");
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
+  table.flag("unpriced", options->unpriced,
+             "don't measure steps at load; drafts go by how often they stand", Reach::kEverywhere,
+             {"FZ_BATCH_UNPRICED"});
+  table.flag("lone-unpriced", options->lone_unpriced, "the same for a reply that runs alone",
+             Reach::kEverywhere, {"FZ_LONE_UNPRICED"});
   table.flag("no-lone", options->no_lone,
              "decode in shared steps only; nothing else exists yet, so it changes nothing",
              Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});

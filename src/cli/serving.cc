@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "format/checkpoint.h"
+#include "runner/calibration.h"
 
 namespace flashlane::cli {
 
@@ -32,6 +33,25 @@ int most_that_fit(const runner::RunnerOptions& one, const model::ModelShape& sha
   int slots = 1;
   while (slots < scheduler::kMostSlots && total(slots + 1) <= room_bytes) ++slots;
   return slots;
+}
+
+std::string calibration_line(const runner::Calibration& measured) {
+  if (!measured.skipped.empty()) return "drafts are not priced: " + measured.skipped;
+  std::string line = "measured: a step of 1, 2, 4, 8, 16 rows takes";
+  const auto append = [&](const scheduler::CostTable& table) {
+    const char* separator = " ";
+    for (const int rows : {1, 2, 4, 8, 16}) {
+      line += fmt::format("{}{:.2f}", separator, table.ms(rows));
+      separator = ", ";
+    }
+    line += " ms";
+  };
+  append(measured.costs.forward);
+  if (!measured.costs.head_step.empty()) {
+    line += "; a draft step of as many replies";
+    append(measured.costs.head_step);
+  }
+  return line + fmt::format("; in {:.1f} s", measured.took_ms / 1000);
 }
 
 }  // namespace
@@ -141,8 +161,10 @@ engine::EngineOptions engine_options(const model::Model& model, const ServingSiz
   engine.scheduler.context = sizes.runner.context;
   engine.scheduler.slots = sizes.runner.slots;
   engine.scheduler.decode_share = sizes.decode_share;
+  engine.scheduler.lone_priced = sizes.pricing.lone_priced;
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;
   engine.scheduler.max_draft = model.weights().has_mtp ? sizes.runner.max_draft : 0;
+  engine.scheduler.prompt_lookup = sizes.prompt_lookup;
   return engine;
 }
 
@@ -156,6 +178,11 @@ Result<std::unique_ptr<engine::Engine>> make_engine(
   fit_sizes(sizes, model);
   ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
   engine::EngineOptions engine = engine_options(model, sizes);
+  if (sizes.pricing.calibrate) {
+    runner::Calibration measured = runner::calibrate(*runner, SteadyClock());
+    if (sizes.pricing.report) sizes.pricing.report(calibration_line(measured));
+    engine.scheduler.costs = std::move(measured.costs);
+  }
   engine.scheduler.token_bytes = std::move(token_bytes);
   return std::make_unique<engine::Engine>(std::move(runner), std::move(engine));
 }

@@ -1,6 +1,7 @@
 // What `generate` and `serve` share: the sizes of an engine, the checkpoint's texts, the engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +26,19 @@ struct ServingOptions {
 };
 void add_serving_sizes(OptionTable& table, ServingOptions& options);
 
+// What is measured at load to price drafts, and how it is told.
+struct PricingOptions {
+  bool calibrate = false;  // measure; else drafts go by acceptance only
+  bool lone_priced = true;
+  std::function<void(const std::string&)> report = {};  // one line on what was measured, or why not
+};
+
 struct ServingSizes {
   runner::RunnerOptions runner;
   int prefill_chunk = 0;
   double decode_share = 0.5;
+  bool prompt_lookup = true;
+  PricingOptions pricing;
 };
 // Refuses a context beyond the model's.
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline);

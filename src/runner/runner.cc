@@ -116,6 +116,7 @@ struct Runner::State {
               int32_t next_token = -1);
   void run_mtp();
   void keep_chains(const StepPlan& plan, int made);
+  void run_head_rows(int slot_index, int rows);
 
   Slot& slot(const Segment& segment) { return slots[static_cast<size_t>(segment.slot)]; }
   SlotProgress& at(const Segment& segment) { return progress[static_cast<size_t>(segment.slot)]; }
@@ -365,6 +366,19 @@ void Runner::State::keep_chains(const StepPlan& plan, int made) {
   }
 }
 
+// The wide rows are whatever the last forward left: only the time counts.
+void Runner::State::run_head_rows(int slot_index, int rows) {
+  Slot& slot_of = slots[static_cast<size_t>(slot_index)];
+  const std::span<const int32_t> history = slot_of.history();
+  const int start = static_cast<int>(history.size()) - rows;
+  batch.clear(Role::kDecode);
+  batch.add({&slot_of.state(), history}, start, 0, history.last(static_cast<size_t>(rows)));
+  run_mtp();
+  model.mtp_head(activations, logits.as<float>(), activations.streams, rows, options.probe);
+  sample_rows.assign(static_cast<size_t>(rows), kernels::SampleRow{});
+  draw(rows);
+}
+
 Result<std::unique_ptr<Runner>> Runner::create(model::Model& model, const RunnerOptions& options) {
   RETURN_IF_ERROR(check_options(model, options));
   return std::unique_ptr<Runner>(new Runner(std::make_unique<State>(model, options)));
@@ -376,6 +390,21 @@ Runner::~Runner() = default;
 Result<StepResult> Runner::run(const StepPlan& plan) {
   RETURN_IF_ERROR(check_plan(plan, state_->limits, state_->progress));
   return state_->run(plan);
+}
+
+Status Runner::run_head_rows(int slot, int rows) {
+  State& state = *state_;
+  if (state.limits.max_draft == 0) return invalid("the model has no MTP head to run");
+  if (slot < 0 || slot >= state.limits.slots || rows < 1 || rows > kMaxWindow ||
+      state.progress[static_cast<size_t>(slot)].length < rows) {
+    return invalid("slot {} has no {} rows to run through the MTP head", slot, rows);
+  }
+  state.run_head_rows(slot, rows);
+  return {};
+}
+
+const PlanLimits& Runner::limits() const {
+  return state_->limits;
 }
 
 const RunnerOptions& Runner::options() const {

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "model/forward.h"
+#include "runner/plan_check.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 
@@ -39,7 +40,12 @@ class Runner {
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan);
 
+  // For calibration: `rows` rows of a slot that has run that many through the MTP head, with the
+  // draws that follow, as one step of so many chains does. The slot must start afresh after it.
+  Status run_head_rows(int slot, int rows);
+
   const RunnerOptions& options() const;
+  const PlanLimits& limits() const;
 
  private:
   struct State;
