@@ -143,17 +143,25 @@ void Ledger::plan_window(const Record& record, const Segment& segment) {
   if (rows - 1 > most_drafts) breach(fmt::format("{} drafts in a window", rows - 1));
 }
 
-// No prompt waits for ever: those that can be ahead of one that is overdue are the others overdue,
-// each once.
+// No prompt waits for ever: one that is overdue is passed over only for one that waited at least as
+// long, and so at most once for each of the others.
 void Ledger::prompt_turn() {
   const int bound = kPassedOver + options_.slots - 1;
+  int longest = 0;  // of those served
+  for (const auto& [id, record] : live_) {
+    if (record.in_flight) longest = std::max(longest, record.prompt_steps_over);
+  }
   for (auto& [id, record] : live_) {
     if (record.stage != Stage::kFilling) continue;
     if (record.in_flight) {
       if (record.prompt_steps_over >= kPassedOver) tally_.add(Seen::kOverduePrompt);
       record.prompt_steps_over = 0;
-    } else if (++record.prompt_steps_over > bound) {
-      breach(fmt::format("prompt {} was passed over {} times", id, record.prompt_steps_over));
+      continue;
+    }
+    const int before = record.prompt_steps_over++;
+    if (before >= bound || (before >= kPassedOver && before > longest)) {
+      breach(fmt::format("prompt {} was passed over {} times, lastly for one that was {} times", id,
+                         before + 1, longest));
     }
   }
 }
