@@ -165,10 +165,6 @@ FAULTS = [
           "silent_rounds_ = kSilentRounds;",
           "silent_rounds_ = 0;",
           "PromptLookup.FourMissesInARowSilenceSixteenRounds"),
-    Fault("oldest_match_first", "prompt_lookup.cc",
-          "length <= matched_)",
-          "length < matched_)",
-          "PromptLookup.PrefersTheNewestAmongEquals"),
 ]
 
 
