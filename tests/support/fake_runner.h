@@ -32,6 +32,7 @@ struct FakeRunner {
   int vocabulary = 16;
   Drafting drafting = Drafting::kRight;
   int fail_at_step = -1;  // this call fails
+  size_t fail_after = 0;  // segments that it runs before it does
   Error failure = {ErrorCode::kInternal, "the fake failed"};
 
   int slots = 1;
@@ -48,11 +49,13 @@ struct FakeRunner {
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
     check(plan);
-    if (steps++ == fail_at_step) return failure;
+    const bool fails = steps++ == fail_at_step;
     scheduler::StepResult result;
     for (const scheduler::Segment& segment : plan.segments) {
+      if (fails && result.segments.size() == fail_after) return failure;
       result.segments.push_back(run_segment(segment));
     }
+    if (fails) return failure;
     return result;
   }
 

@@ -1,0 +1,345 @@
+// The account and its checks, in the order in which things happen to a sequence.
+#include "tests/sim/ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace flashlane::sim {
+
+using scheduler::Event;
+using scheduler::FinishReason;
+using scheduler::Segment;
+using scheduler::SegmentKind;
+using scheduler::SequenceId;
+using scheduler::StepPlan;
+
+namespace {
+
+// The promise of the scheduler, in the simulator's own words: a prompt goes first once eight prompt
+// steps in a row went to others.
+constexpr int kPassedOver = 8;
+constexpr size_t kRows = 16;  // of a decode step
+
+}  // namespace
+
+void Ledger::breach(std::string problem) {
+  if (problem_.empty()) problem_ = std::move(problem);
+}
+
+void Ledger::submitted(SequenceId id, const scheduler::SequenceSpec& spec) {
+  if (id.value <= newest_) breach(fmt::format("id {} was given before", id.value));
+  newest_ = std::max(newest_, id.value);
+  live_[id.value] = {.spec = spec, .solo = testing::solo_reply(spec, vocabulary_, texts_)};
+  tally_.add(Seen::kRequest);
+}
+
+void Ledger::cancelled(SequenceId id) {
+  const auto found = live_.find(id.value);
+  if (found == live_.end()) {
+    tally_.add(id.value > newest_ || id.value == 0 ? Seen::kCancelUnknown : Seen::kCancelEnded);
+    return;
+  }
+  Record& record = found->second;
+  if (record.cancelled) {
+    tally_.add(Seen::kCancelTwice);
+  } else if (record.in_flight) {
+    tally_.add(Seen::kCancelInFlight);
+  } else {
+    constexpr Seen kByStage[] = {Seen::kCancelWaiting, Seen::kCancelFilling, Seen::kCancelDecoding};
+    tally_.add(kByStage[static_cast<size_t>(record.stage)]);
+  }
+  record.cancelled = true;
+}
+
+void Ledger::planned(const StepPlan& plan) {
+  const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
+  size_t rows = 0;
+  for (const Segment& segment : plan.segments) {
+    rows += segment.tokens.size();
+    if ((segment.kind == SegmentKind::kPrefill) != prompts) breach("a step has two roles");
+    plan_segment(segment, plan.segments.size() > 1);
+    if (!ok()) return;
+  }
+  const size_t limit = prompts ? static_cast<size_t>(options_.prefill_chunk) : kRows;
+  if (rows > limit) breach(fmt::format("{} rows in a step, limit {}", rows, limit));
+  tally_.add(Seen::kStep);
+  if (plan.segments.size() > 1) {
+    tally_.add(prompts ? Seen::kSharedPromptStep : Seen::kSharedDecodeStep);
+  }
+  if (!prompts && plan.segments.size() == kRows) tally_.add(Seen::kFullDecodeStep);
+  if (prompts) {
+    prompt_turn();
+  } else {
+    decode_turn();
+  }
+}
+
+void Ledger::plan_segment(const Segment& segment, bool shared) {
+  const uint64_t id = segment.sequence.value;
+  mark(id);
+  mark(static_cast<uint64_t>(segment.start_position) << 32 | segment.tokens.size());
+  mark(static_cast<uint64_t>(segment.slot) << 32 | static_cast<uint64_t>(segment.draft_depth));
+  const auto found = live_.find(id);
+  if (found == live_.end()) return breach(fmt::format("ended sequence {} is planned", id));
+  Record& record = found->second;
+  if (record.in_flight) return breach(fmt::format("sequence {} twice in a step", id));
+  record.in_flight = true;
+  if (segment.slot < 0 || segment.slot >= options_.slots) {
+    return breach(fmt::format("slot {} of {}", segment.slot, options_.slots));
+  }
+  uint64_t& owner = owners_[static_cast<size_t>(segment.slot)];
+  if (record.slot < 0) {
+    if (live_.contains(owner)) {
+      return breach(fmt::format("slot {} of {} goes to {}", segment.slot, owner, id));
+    }
+    owner = id;
+    record.slot = segment.slot;
+  }
+  if (record.slot != segment.slot || owner != id) {
+    return breach(fmt::format("sequence {} moves to slot {}", id, segment.slot));
+  }
+  const int most_drafts = record.spec.drafts ? options_.max_draft : 0;
+  if (segment.draft_depth < 0 || segment.draft_depth > most_drafts) {
+    return breach(fmt::format("{} drafts asked of {}", segment.draft_depth, most_drafts));
+  }
+  if (segment.tokens.empty()) return breach("a segment without rows");
+  if (segment.kind == SegmentKind::kPrefill) {
+    plan_prompt(record, segment, shared);
+  } else {
+    plan_window(record, segment);
+  }
+}
+
+void Ledger::plan_prompt(const Record& record, const Segment& segment, bool shared) {
+  const std::vector<int32_t>& prompt = record.spec.prompt;
+  const size_t start = static_cast<size_t>(segment.start_position);
+  const size_t end = start + segment.tokens.size();
+  if (record.stage != Stage::kFilling) return breach("prompt rows of a sequence that replies");
+  if (segment.start_position != record.prefilled || end > prompt.size() ||
+      !std::equal(segment.tokens.begin(), segment.tokens.end(),
+                  prompt.begin() + record.prefilled)) {
+    return breach(fmt::format("prompt rows {} to {}, {} done", start, end, record.prefilled));
+  }
+  if (segment.next_token != (end == prompt.size() ? -1 : prompt[end])) {
+    return breach("the token after a chunk of the prompt is wrong");
+  }
+  if (record.alone && shared) breach("a prompt that broke a shared step shares one again");
+}
+
+void Ledger::plan_window(const Record& record, const Segment& segment) {
+  const int prompt = static_cast<int>(record.spec.prompt.size());
+  const int rows = static_cast<int>(segment.tokens.size());
+  if (record.stage != Stage::kDecoding) return breach("a window of a prompt that isn't in yet");
+  if (segment.start_position != prompt + static_cast<int>(record.tokens.size()) - 1 ||
+      segment.tokens.front() != record.tokens.back()) {
+    return breach("a window does not begin with the last token");
+  }
+  // Each row brings at most one token.
+  if (segment.start_position + rows >= prompt + record.spec.max_tokens) {
+    return breach("a window is wider than the tokens left");
+  }
+  const int most_drafts = record.spec.drafts ? options_.max_draft : 0;
+  if (rows - 1 > most_drafts) breach(fmt::format("{} drafts in a window", rows - 1));
+}
+
+// No prompt waits for ever: one that is overdue is passed over only for one that waited at least as
+// long, and so at most once for each of the others.
+void Ledger::prompt_turn() {
+  const int bound = kPassedOver + options_.slots - 1;
+  int longest = 0;  // of those served
+  for (const auto& [id, record] : live_) {
+    if (record.in_flight) longest = std::max(longest, record.prompt_steps_over);
+  }
+  for (auto& [id, record] : live_) {
+    if (record.stage != Stage::kFilling) continue;
+    if (record.in_flight) {
+      if (record.prompt_steps_over >= kPassedOver) tally_.add(Seen::kOverduePrompt);
+      record.prompt_steps_over = 0;
+      continue;
+    }
+    const int before = record.prompt_steps_over++;
+    if (before >= bound || (before >= kPassedOver && before > longest)) {
+      breach(fmt::format("prompt {} was passed over {} times, lastly for one that was {} times", id,
+                         before + 1, longest));
+    }
+  }
+}
+
+// No reply waits for ever, and while prompts wait the replies take no more than their share.
+void Ledger::decode_turn() {
+  size_t replies = 0;
+  bool prompts_wait = false;
+  for (const auto& [id, record] : live_) {
+    replies += record.stage == Stage::kDecoding ? 1 : 0;
+    prompts_wait = prompts_wait || record.stage == Stage::kFilling;
+  }
+  const int bound = static_cast<int>((replies + kRows - 1) / kRows) - 1;
+  for (auto& [id, record] : live_) {
+    if (record.stage != Stage::kDecoding) continue;
+    record.steps_over = record.in_flight ? 0 : record.steps_over;
+    record.decode_steps_over = record.in_flight ? 0 : record.decode_steps_over + 1;
+    if (record.decode_steps_over > bound) {
+      breach(fmt::format("reply {} was passed over {} times", id, record.decode_steps_over));
+    }
+  }
+  if (!prompts_wait || after_prompt_step_) return;
+  const double part = options_.decode_share / (1 - options_.decode_share);
+  if (decode_ms_ >= prompt_ms_ * part + 1e-6) {
+    breach(fmt::format("prompts wait though replies had {} ms for {} ms of prompts", decode_ms_,
+                       prompt_ms_));
+  }
+  tally_.add(Seen::kDebt);
+}
+
+void Ledger::landed(const StepPlan& plan, double elapsed_ms) {
+  const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
+  after_prompt_step_ = prompts && options_.decode_share > 0;
+  prompt_ms_ = prompts ? elapsed_ms : prompt_ms_;
+  decode_ms_ = prompts ? 0 : decode_ms_ + elapsed_ms;
+  for (const Segment& segment : plan.segments) {
+    const auto found = live_.find(segment.sequence.value);
+    if (found != live_.end()) found->second.in_flight = false;
+  }
+  if (!prompts || options_.decode_share == 0) return;
+  for (auto& [id, record] : live_) {
+    if (record.stage != Stage::kDecoding || ++record.steps_over <= 1) continue;
+    breach(fmt::format("reply {} waits for {} prompt steps", id, record.steps_over));
+  }
+}
+
+void Ledger::failed(const StepPlan& plan, const Error& error) {
+  const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
+  const bool spared = prompts && plan.segments.size() > 1 && error.code != ErrorCode::kDeviceLost;
+  tally_.add(spared ? Seen::kFailedSharedPrompt
+                    : (prompts ? Seen::kFailedPrompt : Seen::kFailedDecode));
+  for (const Segment& segment : plan.segments) {
+    const auto found = live_.find(segment.sequence.value);
+    if (found == live_.end()) continue;
+    Record& record = found->second;
+    record.in_flight = false;
+    if (spared) {
+      record.alone = true;
+      record.prefilled = 0;
+    } else {
+      record.failed = true;
+      record.failure = error;
+    }
+    record.must_end = !spared;
+  }
+}
+
+void Ledger::take(const std::vector<Event>& events) {
+  for (const Event& event : events) {
+    mark(event.sequence.value << 8 | static_cast<uint64_t>(event.kind));
+    for (const int32_t token : event.tokens) mark(static_cast<uint64_t>(token));
+    take_event(event);
+    if (!ok()) return;
+  }
+  for (const auto& [id, record] : live_) {
+    if (record.cancelled || record.must_end) {
+      return breach(fmt::format("sequence {} has no end though it was {}", id,
+                                record.cancelled ? "cancelled" : "in a failed step"));
+    }
+  }
+}
+
+void Ledger::take_event(const Event& event) {
+  const uint64_t id = event.sequence.value;
+  const auto found = live_.find(id);
+  if (found == live_.end()) {
+    return breach(fmt::format("an event of {}, which {}", id,
+                              id > newest_ ? "nobody asked for" : "has ended"));
+  }
+  Record& record = found->second;
+  const auto prompt = static_cast<int>(record.spec.prompt.size());
+  switch (event.kind) {
+    case Event::Kind::kStarted:
+      if (record.stage != Stage::kWaiting) breach(fmt::format("{} starts twice", id));
+      if (id <= last_started_) breach(fmt::format("{} starts before {}", last_started_, id));
+      last_started_ = id;
+      record.stage = Stage::kFilling;
+      break;
+    case Event::Kind::kPrefilled:
+      if (record.stage != Stage::kFilling || event.prefilled <= record.prefilled ||
+          event.prefilled > prompt) {
+        breach(fmt::format("{}: {} prompt rows after {}", id, event.prefilled, record.prefilled));
+      }
+      record.prefilled = event.prefilled;
+      break;
+    case Event::Kind::kTokens: {
+      if (record.prefilled != prompt || record.stage == Stage::kWaiting || event.tokens.empty()) {
+        breach(fmt::format("{}: tokens out of place", id));
+      }
+      record.stage = Stage::kDecoding;
+      record.tokens.insert(record.tokens.end(), event.tokens.begin(), event.tokens.end());
+      const std::vector<int32_t>& solo = record.solo.tokens;
+      if (record.tokens.size() > solo.size() ||
+          !std::equal(record.tokens.begin(), record.tokens.end(), solo.begin())) {
+        breach(fmt::format("reply {} is no beginning of its solo run", id));
+      }
+      break;
+    }
+    case Event::Kind::kFinished:
+      take_end(event, record);
+      live_.erase(found);
+      break;
+  }
+}
+
+void Ledger::take_end(const Event& event, Record& record) {
+  const uint64_t id = event.sequence.value;
+  switch (event.reason) {
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      tally_.add(event.reason == FinishReason::kStop ? Seen::kStop : Seen::kLength);
+      if (record.tokens != record.solo.tokens || event.reason != record.solo.reason) {
+        breach(fmt::format("reply {} is not its solo run: {} tokens of {}", id,
+                           record.tokens.size(), record.solo.tokens.size()));
+      }
+      break;
+    case FinishReason::kCancelled:
+      if (!record.cancelled) breach(fmt::format("{} ends cancelled by nobody", id));
+      break;
+    case FinishReason::kError:
+      if (!record.failed || event.error.code != record.failure.code ||
+          event.error.message != record.failure.message) {
+        breach(fmt::format("{} ends by an error that isn't its own", id));
+      }
+      break;
+  }
+  const scheduler::DraftStats& drafts = event.drafts;
+  const auto tokens = static_cast<int64_t>(record.tokens.size());
+  if (drafts.accepted > drafts.drafted || drafts.accepted < 0 || drafts.accepted > tokens ||
+      drafts.rounds > tokens || drafts.rounds + drafts.accepted < tokens - 1) {
+    breach(fmt::format("{}: {} of {} drafts in {} rounds for {} tokens", id, drafts.accepted,
+                       drafts.drafted, drafts.rounds, tokens));
+  }
+  tally_.add(Seen::kAcceptedDraft, drafts.accepted);
+}
+
+void Ledger::counted(int running, int waiting) {
+  const auto waits =
+      static_cast<int>(std::count_if(live_.begin(), live_.end(), [](const auto& entry) {
+        return entry.second.stage == Stage::kWaiting;
+      }));
+  const int runs = static_cast<int>(live_.size()) - waits;
+  if (running != runs || waiting != waits || running > options_.slots) {
+    breach(fmt::format("{} running and {} waiting, but {} and {} by its events", running, waiting,
+                       runs, waits));
+  }
+}
+
+int64_t Ledger::rows_to_come() const {
+  int64_t rows = 0;
+  for (const auto& [id, record] : live_) rows += record.rows_to_come();
+  return rows;
+}
+
+void Ledger::at_end() {
+  if (!live_.empty()) {
+    breach(fmt::format("{} sequences have no end, {} first", live_.size(), live_.begin()->first));
+  }
+}
+
+}  // namespace flashlane::sim

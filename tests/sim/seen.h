@@ -1,0 +1,76 @@
+// What the worlds of a run went through, counted, so that a simulator which no longer reaches a
+// case is found out and does not stay green for nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace flashlane::sim {
+
+enum class Seen : uint8_t {
+  kRequest,
+  kRefused,
+  kStep,
+  kSharedPromptStep,
+  kSharedDecodeStep,
+  kFullDecodeStep,  // sixteen sequences
+  kStop,
+  kLength,
+  kAcceptedDraft,
+  kCancelWaiting,
+  kCancelFilling,
+  kCancelDecoding,
+  kCancelInFlight,
+  kCancelTwice,
+  kCancelEnded,
+  kCancelUnknown,
+  kShutdown,
+  kFailedPrompt,
+  kFailedSharedPrompt,
+  kFailedDecode,
+  kFailedAfterWork,
+  kDeviceLost,
+  kOverduePrompt,  // served after eight steps or more without it
+  kDebt,           // a prompt waited because replies had not had their share
+  kCount,
+};
+
+inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames = {
+    "requests",
+    "refused",
+    "steps",
+    "shared prompt steps",
+    "shared decode steps",
+    "decode steps of sixteen",
+    "ended by a stop",
+    "ended by length",
+    "accepted drafts",
+    "cancelled waiting",
+    "cancelled filling",
+    "cancelled decoding",
+    "cancelled in flight",
+    "cancelled twice",
+    "cancelled after the end",
+    "cancelled unknown",
+    "shutdowns",
+    "failed prompts",
+    "failed shared prompt steps",
+    "failed decode steps",
+    "failed after partial work",
+    "lost devices",
+    "overdue prompts",
+    "prompts in debt",
+};
+
+struct Tally {
+  std::array<int64_t, static_cast<size_t>(Seen::kCount)> counts = {};
+
+  void add(Seen what, int64_t count = 1) { counts[static_cast<size_t>(what)] += count; }
+  int64_t of(Seen what) const { return counts[static_cast<size_t>(what)]; }
+  void add(const Tally& other) {
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  }
+};
+
+}  // namespace flashlane::sim

@@ -1,0 +1,92 @@
+// All choices of a world and its requests; none is made anywhere else but the order of things.
+#include "tests/sim/swarm.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "scheduler/step_share.h"
+
+namespace flashlane::sim {
+namespace {
+
+const std::array<std::string, 16> kTexts = {"a", "b", "ab", "",  "ba", "c", "ca", "aa",
+                                            "d", "e", "f",  "g", "h",  "i", "j",  "k"};
+
+int choose_length(Length kind, int most, Dice& dice) {
+  switch (kind) {
+    case Length::kTiny:
+      return dice.roll(1, std::min(3, most));
+    case Length::kAny:
+      return dice.roll(1, most);
+    case Length::kExtreme:
+      return dice.once_in(2) ? most : dice.roll(1, std::min(2, most));
+    case Length::kMixed:
+      return dice.once_in(8) ? most : dice.roll(1, std::min(4, most));
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::span<const std::string> swarm_texts() {
+  return kTexts;
+}
+
+Swarm choose_swarm(Dice& dice) {
+  constexpr double kShares[] = {0, 0.1, 0.3, 0.5, 0.8, scheduler::StepShare::kMostShare};
+  constexpr int kSlots[] = {1, 2, 3, 5, 8, 15, 16, 16};
+  constexpr int kChunks[] = {1, 2, 3, 5, 12, 64};
+  constexpr int kRates[] = {0, 0, 60, 15, 4};
+  constexpr int kVocabularies[] = {3, 16, 16};
+  static const auto kBytes = std::make_shared<const scheduler::TokenBytes>(kTexts);
+  Swarm swarm;
+  swarm.vocabulary = dice.pick<int>(kVocabularies);
+  swarm.options = {.context = dice.roll(2, dice.once_in(2) ? 16 : 72),
+                   .slots = dice.pick<int>(kSlots),
+                   .prefill_chunk = dice.pick<int>(kChunks),
+                   .decode_share = dice.pick<double>(kShares),
+                   .max_draft = dice.roll(0, 4),
+                   .vocabulary = swarm.vocabulary,
+                   .token_bytes = kBytes};
+  swarm.drafting = static_cast<testing::Drafting>(dice.roll(0, 2));
+  swarm.prompts = static_cast<Length>(dice.roll(0, 3));
+  swarm.replies = static_cast<Length>(dice.roll(0, 3));
+  swarm.pace = static_cast<Pace>(dice.roll(0, 2));
+  swarm.turns = dice.roll(5, 60);
+  swarm.arrival = dice.roll(1, 5);
+  swarm.burst = dice.once_in(3) ? dice.roll(2, 24) : 1;
+  swarm.cancel = dice.pick<int>(kRates);
+  swarm.failure = dice.pick<int>(kRates);
+  swarm.lost_device = dice.once_in(2) ? 3 : 0;
+  swarm.shutdown_turn = dice.once_in(6) ? dice.roll(1, swarm.turns) : -1;
+  swarm.shutdown_in_flight = dice.once_in(2);
+  swarm.refused = dice.once_in(3) ? 6 : 0;
+  swarm.end_ids = dice.roll(0, 3);
+  swarm.stop_strings = dice.roll(0, 3);
+  swarm.sampled = dice.roll(0, 2);
+  swarm.no_drafts = dice.roll(0, 4);
+  return swarm;
+}
+
+scheduler::SequenceSpec choose_request(const Swarm& swarm, Dice& dice) {
+  constexpr const char* kStops[] = {"abab", "ca", "aaaa", "bb", "e", ""};
+  scheduler::SequenceSpec spec;
+  const int context = swarm.options.context;
+  const int prompt = choose_length(swarm.prompts, context - 1, dice);
+  const int last_id = swarm.vocabulary - 1;
+  spec.prompt.reserve(static_cast<size_t>(prompt));
+  for (int i = 0; i < prompt; ++i) spec.prompt.push_back(dice.roll(0, last_id));
+  spec.max_tokens = choose_length(swarm.replies, context - prompt, dice);
+  if (dice.once_in(swarm.sampled)) {
+    spec.sampling = {.temperature = 1, .seed = static_cast<uint64_t>(dice.roll(0, 9))};
+  }
+  if (dice.once_in(swarm.end_ids)) spec.end_ids = {dice.roll(0, last_id), dice.roll(0, 40)};
+  if (dice.once_in(swarm.stop_strings)) {
+    spec.stop_strings = {dice.pick<const char*>(kStops), dice.pick<const char*>(kStops)};
+  }
+  spec.drafts = !dice.once_in(swarm.no_drafts);
+  return spec;
+}
+
+}  // namespace flashlane::sim

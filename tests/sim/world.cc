@@ -1,0 +1,267 @@
+// The order of things: arrivals, cancels, a plan, its run with faults, cancels in flight, its
+// result. Everything that may go wrong in the world is rolled here.
+#include "tests/sim/world.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "scheduler/scheduler.h"
+#include "tests/sim/dice.h"
+#include "tests/sim/ledger.h"
+#include "tests/sim/swarm.h"
+#include "tests/support/fake_runner.h"
+
+namespace flashlane::sim {
+namespace {
+
+using scheduler::Event;
+using scheduler::Segment;
+using scheduler::SegmentKind;
+using scheduler::SequenceId;
+using scheduler::SequenceSpec;
+using scheduler::StepPlan;
+using scheduler::StepResult;
+
+constexpr int kCanaryTurn = 4;  // steps before a canary sings, so that there is something to break
+
+class World {
+ public:
+  World(uint64_t seed, Canary canary)
+      : dice_(seed),
+        canary_(canary),
+        swarm_(choose_swarm(dice_)),
+        scheduler_(swarm_.options),
+        ledger_(swarm_.options, swarm_.vocabulary, swarm_texts()),
+        reporter_(::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD,
+                  &runner_breaches_) {
+    runner_.vocabulary = swarm_.vocabulary;
+    runner_.drafting = swarm_.drafting;
+    runner_.slots = swarm_.options.slots;
+  }
+
+  Outcome run() {
+    for (int turn = 0; turn < swarm_.turns && ledger_.ok() && !closed_; ++turn) {
+      arrivals();
+      if (turn == swarm_.shutdown_turn && !swarm_.shutdown_in_flight) shut_down();
+      if (dice_.once_in(swarm_.cancel)) cancel_some();
+      step(true, turn == swarm_.shutdown_turn);
+    }
+    live_out();
+    if (ledger_.ok()) ledger_.at_end();
+    return {.problem = ledger_.problem(), .tally = ledger_.tally(), .trace = ledger_.trace()};
+  }
+
+ private:
+  // No arrivals and no faults any more: each step brings a row of a prompt or a token of a reply.
+  void live_out() {
+    const int64_t bound = ledger_.rows_to_come();
+    for (int64_t steps = 0; ledger_.ok() && scheduler_.running() + scheduler_.waiting() > 0;
+         ++steps) {
+      if (steps == bound) return ledger_.breach(fmt::format("no end after {} steps", bound));
+      step(false, false);
+    }
+  }
+
+  void arrivals() {
+    if (!dice_.once_in(swarm_.arrival)) return;
+    const int count = dice_.roll(1, swarm_.burst);
+    for (int i = 0; i < count; ++i) {
+      if (dice_.once_in(swarm_.refused)) refused();
+      const SequenceSpec spec = choose_request(swarm_, dice_);
+      const auto id = scheduler_.submit(spec);
+      if (!id.ok()) return ledger_.breach("refused: " + id.error().message);
+      ledger_.submitted(id.value(), spec);
+    }
+  }
+
+  // A request that can't run leaves no trace.
+  void refused() {
+    SequenceSpec spec = choose_request(swarm_, dice_);
+    const char* field = "max_tokens";
+    switch (dice_.roll(0, 3)) {
+      case 0:
+        spec.max_tokens = swarm_.options.context - static_cast<int>(spec.prompt.size()) + 1;
+        break;
+      case 1:
+        spec.max_tokens = 0;
+        break;
+      case 2:
+        spec.prompt.clear();
+        field = "prompt";
+        break;
+      default:
+        spec.prompt.back() = swarm_.vocabulary;
+        field = "prompt";
+    }
+    const int waiting = scheduler_.waiting();
+    const auto id = scheduler_.submit(spec);
+    if (id.ok() || id.error().field != field || scheduler_.waiting() != waiting) {
+      ledger_.breach(fmt::format("a request of a bad {} is not refused", field));
+    }
+    ledger_.count(Seen::kRefused);
+  }
+
+  void cancel(SequenceId id) {
+    ledger_.cancelled(id);
+    const bool lost = canary_ == Canary::kLostCancel && ledger_.live().contains(id.value);
+    if (!lost) scheduler_.cancel(id);
+  }
+
+  // Any id that was ever given, or one that wasn't; more often one that is alive.
+  void cancel_some() {
+    SequenceId id{static_cast<uint64_t>(dice_.roll(0, static_cast<int>(ledger_.newest()) + 1))};
+    const auto& live = ledger_.live();
+    if (!live.empty() && !dice_.once_in(4)) {
+      id.value = std::next(live.begin(), dice_.roll(0, static_cast<int>(live.size()) - 1))->first;
+    }
+    cancel(id);
+    if (dice_.once_in(3)) cancel(id);
+    if (dice_.once_in(2)) collect();
+  }
+
+  void shut_down() {
+    closed_ = true;
+    ledger_.count(Seen::kShutdown);
+    std::vector<SequenceId> ids;
+    for (const auto& [id, record] : ledger_.live()) ids.push_back({id});
+    for (const SequenceId id : ids) cancel(id);
+  }
+
+  void step(bool faults, bool shutdown_now) {
+    const StepPlan plan = scheduler_.plan();
+    collect();
+    if (!ledger_.ok()) return;
+    if (scheduler_.waiting() > 0 && scheduler_.running() < swarm_.options.slots) {
+      return ledger_.breach("a slot is free while a sequence waits");
+    }
+    if (plan.empty()) {
+      if (scheduler_.running() + scheduler_.waiting() > 0) ledger_.breach("nothing is planned");
+      return;
+    }
+    ledger_.planned(seen(plan));
+    if (!ledger_.ok()) return;
+    ++steps_;
+    Result<StepResult> result = run(plan, faults && dice_.once_in(swarm_.failure));
+    if (shutdown_now && swarm_.shutdown_in_flight) shut_down();
+    if (faults && dice_.once_in(swarm_.cancel)) cancel_some();
+    if (!ledger_.ok()) return;
+    if (result.ok()) {
+      result.value().elapsed_ms = elapse(plan);
+      ledger_.landed(plan, result.value().elapsed_ms);
+      scheduler_.commit(plan, result.value());
+    } else {
+      ledger_.failed(plan, result.error());
+      scheduler_.fail(plan, result.error());
+    }
+    collect();
+  }
+
+  Result<StepResult> run(const StepPlan& plan, bool fails) {
+    runner_.fail_at_step = -1;
+    if (fails) {
+      const bool lost = dice_.once_in(swarm_.lost_device);
+      runner_.fail_at_step = runner_.steps;
+      runner_.fail_after = static_cast<size_t>(
+          dice_.once_in(2) ? dice_.roll(0, static_cast<int>(plan.segments.size())) : 0);
+      runner_.failure = error(lost ? ErrorCode::kDeviceLost : ErrorCode::kInternal,
+                              "the device is {}, step {}", lost ? "lost" : "wrong", steps_);
+      if (lost) ledger_.count(Seen::kDeviceLost);
+      if (runner_.fail_after > 0) ledger_.count(Seen::kFailedAfterWork);
+    }
+    if (sings(Canary::kSwappedSlots) && runner_.kept.size() > 1) {
+      std::swap(runner_.kept.begin()->second, std::next(runner_.kept.begin())->second);
+      sung_ = true;
+    }
+    Result<StepResult> result = runner_.run(plan);
+    if (runner_breaches_.size() > 0) {
+      ledger_.breach(
+          fmt::format("the runner: {}", runner_breaches_.GetTestPartResult(0).summary()));
+    }
+    if (result.ok() && sings(Canary::kWrongToken)) spoil(result.value());
+    return result;
+  }
+
+  void spoil(StepResult& result) {
+    for (scheduler::SegmentResult& segment : result.segments) {
+      if (segment.tokens.empty()) continue;
+      segment.tokens.back() = (segment.tokens.back() + 1) % swarm_.vocabulary;
+      sung_ = true;
+      return;
+    }
+  }
+
+  // The clock has no other hand: a step takes what the world says.
+  double elapse(const StepPlan& plan) {
+    size_t rows = 0;
+    for (const Segment& segment : plan.segments) rows += segment.tokens.size();
+    double step_ms = 0;
+    if (swarm_.pace == Pace::kByRows) step_ms = 4 + 0.5 * static_cast<double>(rows);
+    if (swarm_.pace == Pace::kUneven) {
+      step_ms = dice_.once_in(10) ? 1e4 : 0.25 * dice_.roll(0, 400);
+    }
+    const double before_ms = now_ms_;
+    now_ms_ += step_ms;
+    return now_ms_ - before_ms;
+  }
+
+  // The plan as the ledger gets to see it.
+  StepPlan seen(const StepPlan& plan) const {
+    const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
+    StepPlan account = plan;
+    if (canary_ == (prompts ? Canary::kUnservedPrompt : Canary::kUnservedReply) &&
+        plan.segments.size() > 1) {
+      account.segments.pop_back();
+    }
+    return account;
+  }
+
+  void collect() {
+    std::vector<Event> events = scheduler_.collect();
+    const auto end = std::find_if(events.begin(), events.end(), [](const Event& event) {
+      return event.kind == Event::Kind::kFinished;
+    });
+    const auto tokens = std::find_if(events.begin(), events.end(), [](const Event& event) {
+      return event.kind == Event::Kind::kTokens;
+    });
+    if (end != events.end() && sings(Canary::kSecondEnd)) {
+      events.push_back(*end);
+    } else if (end != events.end() && sings(Canary::kLostEnd)) {
+      events.erase(end);
+      sung_ = true;
+    } else if (tokens != events.end() && sings(Canary::kLostTokens)) {
+      events.erase(tokens);
+      sung_ = true;
+    }
+    ledger_.take(events);
+    if (ledger_.ok()) ledger_.counted(scheduler_.running(), scheduler_.waiting());
+  }
+
+  bool sings(Canary canary) const { return canary_ == canary && !sung_ && steps_ >= kCanaryTurn; }
+
+  Dice dice_;
+  Canary canary_;
+  bool sung_ = false;
+  Swarm swarm_;
+  testing::FakeRunner runner_;
+  scheduler::Scheduler scheduler_;
+  Ledger ledger_;
+  // The runner states its own expectations; in a world they are breaches like others.
+  ::testing::TestPartResultArray runner_breaches_;
+  ::testing::ScopedFakeTestPartResultReporter reporter_;
+  double now_ms_ = 0;
+  int steps_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+Outcome run_world(uint64_t seed, Canary canary) {
+  return World(seed, canary).run();
+}
+
+}  // namespace flashlane::sim
