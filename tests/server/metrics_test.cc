@@ -276,7 +276,8 @@ TEST(Metrics, StatusAndMetricsWhileRequestsRunAndWait) {
   EXPECT_EQ(text_at(status(), "usage"), idle);
 }
 
-// Scraped again and again while requests come, end, fail and are dropped.
+// Scraped again and again while requests come, end, fail and are dropped. All prompts are of one
+// length, by which the script knows where a reply begins.
 TEST(Metrics, CountersNeverFall) {
   const auto runner = script("one two three four<|im_end|>");
   runner->fail_at_step = 20;
@@ -289,7 +290,7 @@ TEST(Metrics, CountersNeverFall) {
       for (int i = 0; i < 15; ++i) {
         if (number == 0) {
           RawClient leaving(served.port());
-          leaving.send(testing::post(kCompletions, R"({"prompt":[1],"ignore_eos":true})"));
+          leaving.send(testing::post(kCompletions, R"({"prompt":[1,2,3],"ignore_eos":true})"));
         } else {
           served.send(kCompletions, R"({"prompt":[1,2,3],"max_tokens":30})");
         }
