@@ -16,16 +16,16 @@ namespace flashlane::engine {
 // on a fast device) to a quarter of an hour (a long queue), finest where tokens fall.
 struct TimeHistogram {
   // Upper bounds, each one within its bucket; what is above the last has the bucket after it.
-  static constexpr auto kBounds_s = std::to_array<double>(
+  static constexpr auto kBoundsSeconds = std::to_array<double>(
       {0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2,
        0.5,    1,     2,     5,     10,   20,    50,   100,  200,  500,   1000});
 
-  std::array<int64_t, kBounds_s.size() + 1> buckets = {};  // not cumulative
+  std::array<int64_t, kBoundsSeconds.size() + 1> buckets = {};  // not cumulative
   double sum_s = 0;
 
   void observe(double time_s) {
-    const auto bound = std::lower_bound(kBounds_s.begin(), kBounds_s.end(), time_s);
-    ++buckets[static_cast<size_t>(bound - kBounds_s.begin())];
+    const auto bound = std::lower_bound(kBoundsSeconds.begin(), kBoundsSeconds.end(), time_s);
+    ++buckets[static_cast<size_t>(bound - kBoundsSeconds.begin())];
     sum_s += time_s;
   }
 };

@@ -55,10 +55,10 @@ class Families {
   void histogram(std::string name, std::string help, const TimeHistogram& times) {
     ClientMetric& metric = add(std::move(name), std::move(help), MetricType::Histogram);
     uint64_t total = 0;
-    for (size_t i = 0; i < TimeHistogram::kBounds_s.size(); ++i) {
+    for (size_t i = 0; i < TimeHistogram::kBoundsSeconds.size(); ++i) {
       total += static_cast<uint64_t>(times.buckets[i]);
       metric.histogram.bucket.push_back(
-          {.cumulative_count = total, .upper_bound = TimeHistogram::kBounds_s[i]});
+          {.cumulative_count = total, .upper_bound = TimeHistogram::kBoundsSeconds[i]});
     }
     // The serializer adds the bucket without a bound.
     metric.histogram.sample_count = total + static_cast<uint64_t>(times.buckets.back());

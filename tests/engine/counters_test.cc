@@ -23,8 +23,8 @@ int64_t total(const TimeHistogram& times) {
 // The bound of the only bucket in use.
 double only_bound(const TimeHistogram& times) {
   EXPECT_EQ(total(times), 1);
-  for (size_t i = 0; i < TimeHistogram::kBounds_s.size(); ++i) {
-    if (times.buckets[i] == 1) return TimeHistogram::kBounds_s[i];
+  for (size_t i = 0; i < TimeHistogram::kBoundsSeconds.size(); ++i) {
+    if (times.buckets[i] == 1) return TimeHistogram::kBoundsSeconds[i];
   }
   ADD_FAILURE() << "above the last bound, or empty";
   return 0;
@@ -85,11 +85,12 @@ TEST(Counters, ATimeGoesIntoTheBucketWhoseBoundIsNotBelowIt) {
   times.observe(1000.5);
   EXPECT_EQ(times.buckets[0], 2);
   EXPECT_EQ(times.buckets[1], 1);
-  EXPECT_EQ(times.buckets[TimeHistogram::kBounds_s.size() - 1], 1);
+  EXPECT_EQ(times.buckets[TimeHistogram::kBoundsSeconds.size() - 1], 1);
   EXPECT_EQ(times.buckets.back(), 1);
   EXPECT_EQ(total(times), 5);
   EXPECT_DOUBLE_EQ(times.sum_s, 2000.50101);
-  EXPECT_TRUE(std::is_sorted(TimeHistogram::kBounds_s.begin(), TimeHistogram::kBounds_s.end()));
+  EXPECT_TRUE(
+      std::is_sorted(TimeHistogram::kBoundsSeconds.begin(), TimeHistogram::kBoundsSeconds.end()));
 }
 
 TEST(Counters, StepsByKindWithRowsAndTime) {
