@@ -18,6 +18,12 @@ using scheduler::Event;
 using scheduler::SequenceId;
 using scheduler::StepPlan;
 
+constexpr double kMsPerSecond = 1000;
+
+double to_s(Clock::Time time) {
+  return to_ms(time) / kMsPerSecond;
+}
+
 // When things happened to a request; nothing until they did.
 struct Moments {
   Clock::Time submitted = {};
@@ -58,15 +64,24 @@ struct Engine::State {
     SequenceId id;
     std::shared_ptr<Reply::Shared> reply;
     Moments moments;
+    int prefilled = 0;
+    int64_t reply_tokens = 0;
     // Why the reply ends with an error, whatever the scheduler says.
     std::optional<Error> failure = {};
+  };
+  struct Ending {
+    std::shared_ptr<Reply::Shared> reply;
+    ReplyEvent last;
   };
 
   State(StepFunction run_step, EngineOptions engine_options)
       : run(std::move(run_step)),
         options(std::move(engine_options)),
         clock(options.clock != nullptr ? options.clock : std::make_shared<SteadyClock>()),
-        scheduler(options.scheduler) {}
+        scheduler(options.scheduler) {
+    current.usage_at_load = usage();
+    publish();
+  }
 
   void loop();
   bool drain();
@@ -76,8 +91,9 @@ struct Engine::State {
   void deliver();
   void account(const Event& event);
   void publish();
+  Usage usage() const;
   void send(const Event& event);
-  void finish(Live& request, const Event& event);
+  Ending end(const Event& event);
   Live& find(SequenceId id);
 
   StepFunction run;
@@ -94,7 +110,7 @@ struct Engine::State {
   // The engine thread's own.
   scheduler::Scheduler scheduler;
   std::vector<Live> live;
-  Status counters;
+  Status current;  // published as status
   std::optional<Error> device_error;
 
   std::mutex join_mutex;
@@ -149,9 +165,11 @@ void Engine::State::step(const StepPlan& plan) {
   auto result = run(plan);
   if (result.ok()) {
     result.value().elapsed_ms = to_ms(clock->now() - began);
+    current.counters.count_step(plan, result.value().elapsed_ms);
     scheduler.commit(plan, result.value());
     return;
   }
+  ++current.counters.failed_steps;
   scheduler.fail(plan, result.error());
   if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());
 }
@@ -160,7 +178,7 @@ void Engine::State::step(const StepPlan& plan) {
 // when they are taken in.
 void Engine::State::lose_device(const Error& error) {
   device_error = error;
-  counters.failed = true;
+  current.failed = true;
   for (Live& request : live) {
     if (!request.failure) request.failure = error;
     scheduler.cancel(request.id);
@@ -168,53 +186,79 @@ void Engine::State::lose_device(const Error& error) {
 }
 
 // Counts, publishes, then sends, so that a client who saw its last event finds itself gone from the
-// status. Sending may end a request whose client is too slow, which makes new events.
+// status. Sending may end a request whose client is too slow, which makes new events and changes
+// how that request ends; so the last events are counted once all others are out.
 void Engine::State::deliver() {
   for (auto events = scheduler.collect(); !events.empty(); events = scheduler.collect()) {
-    for (const Event& event : events) account(event);
+    const auto last = std::stable_partition(events.begin(), events.end(), [](const Event& event) {
+      return event.kind != Event::Kind::kFinished;
+    });
+    if (last != events.begin()) {
+      std::for_each(events.begin(), last, [&](const Event& event) { account(event); });
+      publish();
+      std::for_each(events.begin(), last, [&](const Event& event) { send(event); });
+    }
+    if (last == events.end()) continue;
+    std::vector<Ending> endings;
+    std::for_each(last, events.end(), [&](const Event& event) { endings.push_back(end(event)); });
     publish();
-    for (const Event& event : events) send(event);
+    for (Ending& ending : endings) {
+      CHECK(ending.reply->events.push(std::move(ending.last)));
+      ending.reply->events.close();
+    }
   }
 }
 
+// Of all events but the last.
 void Engine::State::account(const Event& event) {
-  Moments& moments = find(event.sequence).moments;
+  Live& request = find(event.sequence);
+  Moments& moments = request.moments;
   switch (event.kind) {
     case Event::Kind::kStarted:
       moments.started = clock->now();
+      current.counters.queue.observe(to_s(*moments.started - moments.submitted));
       break;
     case Event::Kind::kPrefilled:
+      // A prompt that starts again after a failed step is still one prompt.
+      if (event.prefilled > request.prefilled) {
+        current.prompt_tokens_total += event.prefilled - request.prefilled;
+        request.prefilled = event.prefilled;
+      }
       break;
     case Event::Kind::kTokens:
       moments.last_token = clock->now();
-      if (!moments.first_token) moments.first_token = moments.last_token;
-      counters.reply_tokens_total += static_cast<int64_t>(event.tokens.size());
+      if (!moments.first_token) {
+        moments.first_token = moments.last_token;
+        current.counters.first_token.observe(to_s(*moments.first_token - moments.submitted));
+      }
+      request.reply_tokens += static_cast<int64_t>(event.tokens.size());
+      current.reply_tokens_total += static_cast<int64_t>(event.tokens.size());
       break;
     case Event::Kind::kFinished:
-      counters.prompt_tokens_total += event.prefilled;
-      counters.drafts.rounds += event.drafts.rounds;
-      counters.drafts.drafted += event.drafts.drafted;
-      counters.drafts.accepted += event.drafts.accepted;
-      break;
+      UNREACHABLE();
   }
 }
 
 void Engine::State::publish() {
-  counters.running = scheduler.running();
+  current.running = scheduler.running();
+  current.usage = usage();
   std::lock_guard lock(mutex);
   taken_waiting = scheduler.waiting();
-  const int64_t requests_total = status.requests_total;  // submit counts it
-  status = counters;
-  status.requests_total = requests_total;
+  // submit counts these two.
+  current.requests_total = status.requests_total;
+  current.refused_total = status.refused_total;
+  status = current;
+}
+
+Usage Engine::State::usage() const {
+  return {.slots = options.scheduler.slots,
+          .slots_in_use = scheduler.running(),
+          .sequences = static_cast<int>(live.size())};
 }
 
 void Engine::State::send(const Event& event) {
   if (event.kind == Event::Kind::kStarted) return;
   Live& request = find(event.sequence);
-  if (event.kind == Event::Kind::kFinished) {
-    finish(request, event);
-    return;
-  }
   if (request.failure) return;
   if (request.reply->events.size() >= options.events) {
     request.failure = error(ErrorCode::kCancelled,
@@ -229,22 +273,33 @@ void Engine::State::send(const Event& event) {
        .prefilled = event.prefilled}));
 }
 
-// The last event goes out and the request is forgotten, in this order and nothing after it.
-void Engine::State::finish(Live& request, const Event& event) {
-  ReplyEvent last{.kind = ReplyEvent::Kind::kFinished,
-                  .prefilled = event.prefilled,
-                  .reason = event.reason,
-                  .error = event.error,
-                  .drafts = event.drafts,
-                  .timings = request.moments.timings(clock->now())};
+// Counts the request's end and forgets the request; its last event is left to be sent.
+Engine::State::Ending Engine::State::end(const Event& event) {
+  const Live& request = find(event.sequence);
+  const Clock::Time now = clock->now();
+  Ending ending{.reply = request.reply,
+                .last = {.kind = ReplyEvent::Kind::kFinished,
+                         .prefilled = event.prefilled,
+                         .reason = event.reason,
+                         .error = event.error,
+                         .drafts = event.drafts,
+                         .timings = request.moments.timings(now)}};
   if (request.failure) {
-    last.reason = FinishReason::kError;
-    last.error = *request.failure;
+    ending.last.reason = FinishReason::kError;
+    ending.last.error = *request.failure;
   }
-  const std::shared_ptr<Reply::Shared> reply = request.reply;
+  current.drafts.rounds += event.drafts.rounds;
+  current.drafts.drafted += event.drafts.drafted;
+  current.drafts.accepted += event.drafts.accepted;
+  current.counters.count_finish(ending.last.reason);
+  current.counters.request.observe(to_s(now - request.moments.submitted));
+  if (request.reply_tokens > 1) {
+    const double decode_s = ending.last.timings.decode_ms / kMsPerSecond;
+    current.counters.per_reply_token.observe(decode_s /
+                                             static_cast<double>(request.reply_tokens - 1));
+  }
   std::erase_if(live, [&](const Live& other) { return other.id == event.sequence; });
-  CHECK(reply->events.push(std::move(last)));
-  reply->events.close();
+  return ending;
 }
 
 Engine::State::Live& Engine::State::find(SequenceId id) {
@@ -283,6 +338,7 @@ Result<Reply> Engine::submit(Request request) {
     if (state.status.failed) return error(ErrorCode::kDeviceLost, "the device was lost");
     const size_t waiting = state.inbox.size() + static_cast<size_t>(state.taken_waiting);
     if (waiting >= state.options.inbox) {
+      ++state.status.refused_total;
       return error(ErrorCode::kNoCapacity, "{} requests are waiting; the limit is {}", waiting,
                    state.options.inbox);
     }

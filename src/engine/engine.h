@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/counters.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
 
@@ -70,13 +71,26 @@ struct EngineOptions {
 // Runs a plan; only the engine's thread calls it.
 using StepFunction = std::function<Result<scheduler::StepResult>(const scheduler::StepPlan&)>;
 
+// What is taken of what there is. Whenever nobody waits for a reply it is what it was at load; a
+// difference is a leak.
+struct Usage {
+  int slots = 0;
+  int slots_in_use = 0;
+  int sequences = 0;  // requests that the engine's thread holds
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
 struct Status {
   int running = 0;
   int waiting = 0;
   int64_t requests_total = 0;
-  int64_t prompt_tokens_total = 0;  // prefilled
+  int64_t refused_total = 0;        // because too many waited; not among requests_total
+  int64_t prompt_tokens_total = 0;  // prefilled, each once
   int64_t reply_tokens_total = 0;   // committed
-  DraftStats drafts = {};
+  DraftStats drafts = {};           // of finished requests
+  Counters counters = {};
+  Usage usage = {};
+  Usage usage_at_load = {};
   bool failed = false;  // the device was lost: nothing will run again
 };
 

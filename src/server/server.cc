@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/http.h"
+#include "server/metrics.h"
 #include "server/openai_types.h"
 #include "server/plan.h"
 #include "server/reply_handler.h"
@@ -59,6 +60,11 @@ json::object model_object(const ModelInfo& model, std::string_view id) {
   return out;
 }
 
+json::object usage_object(const engine::Usage& usage) {
+  return {
+      {"slots", usage.slots}, {"slots_in_use", usage.slots_in_use}, {"sequences", usage.sequences}};
+}
+
 }  // namespace
 
 struct Server::State {
@@ -99,7 +105,7 @@ void Server::State::handle(const HttpRequest& request, ResponseWriter& writer) c
   }
   const std::string what = printable(request.method, 16) + " " + printable(path, 128);
   const bool known = posts || path == "/" || path == "/health" || path == "/status" ||
-                     path == kModels || path.starts_with("/v1/models/");
+                     path == "/metrics" || path == kModels || path.starts_with("/v1/models/");
   if (!known) return refuse(http_error(404, fmt::format("no such route: {}", what)), what, writer);
   const ApiError error =
       http_error(405, fmt::format("{} is not allowed here; use {}", what, allowed));
@@ -114,6 +120,10 @@ bool Server::State::handle_get(std::string_view path, ResponseWriter& writer) co
     writer.send(health());
   } else if (path == "/status") {
     writer.send(status());
+  } else if (path == "/metrics") {
+    writer.send({.status = 200,
+                 .body = metrics_text(services.engine->status()),
+                 .content_type = std::string(kMetricsContentType)});
   } else if (path == kModels) {
     writer.send(models());
   } else if (path.starts_with(prefix)) {
@@ -127,7 +137,7 @@ bool Server::State::handle_get(std::string_view path, ResponseWriter& writer) co
     writer.send({.status = 200,
                  .body = fmt::format("Flashlane serves {}.\n"
                                      "POST /v1/chat/completions, POST /v1/completions, "
-                                     "GET /v1/models, GET /health, GET /status\n",
+                                     "GET /v1/models, GET /health, GET /status, GET /metrics\n",
                                      services.model.name),
                  .content_type = "text/plain; charset=utf-8"});
   } else {
@@ -168,6 +178,8 @@ HttpResponse Server::State::status() const {
   json::object out;
   out["running"] = now.running;
   out["waiting"] = now.waiting;
+  out["usage"] = usage_object(now.usage);
+  out["usage_at_load"] = usage_object(now.usage_at_load);
   out["requests_total"] = now.requests_total;
   out["prompt_tokens_total"] = now.prompt_tokens_total;
   out["reply_tokens_total"] = now.reply_tokens_total;

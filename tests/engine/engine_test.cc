@@ -5,114 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <random>
 #include <thread>
 
-#include "tests/support/fake_runner.h"
+#include "tests/engine/bench.h"
 
 namespace flashlane::engine {
 namespace {
 
-using flashlane::testing::FakeRunner;
 using flashlane::testing::solo_reply;
-using scheduler::StepPlan;
-using scheduler::StepResult;
-using Tokens = std::vector<int32_t>;
-using std::chrono::milliseconds;
-
-// Long enough that only a lost event can reach it.
-constexpr milliseconds kPatience{20000};
-
-EngineOptions options() {
-  return {.scheduler = {.context = 400, .prefill_chunk = 8, .max_draft = 3, .vocabulary = 16},
-          .inbox = 4,
-          .events = 1000};
-}
-
-Request request(Tokens prompt, int max_tokens) {
-  return {.prompt = std::move(prompt), .max_tokens = max_tokens};
-}
-
-// Holds the engine's thread at the door of a step, so that a test knows where it is.
-class Gate {
- public:
-  void close() { set(false); }
-  void open() { set(true); }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
-    --arrived_;
-  }
-  void wait_for_arrival() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ > 0; });
-  }
-
- private:
-  void set(bool open) {
-    std::lock_guard lock(mutex_);
-    open_ = open;
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = true;
-  int arrived_ = 0;
-};
-
-struct Collected {
-  Tokens tokens;
-  Tokens prefilled;
-  int finished = 0;
-  ReplyEvent last;
-};
-
-// Reads to the last event; what comes after it, or never, is a failure.
-Collected collect(Reply& reply) {
-  Collected all;
-  while (auto event = reply.next(kPatience)) {
-    EXPECT_EQ(all.finished, 0) << "an event after the last";
-    all.tokens.insert(all.tokens.end(), event->tokens.begin(), event->tokens.end());
-    if (event->kind == ReplyEvent::Kind::kPrefill) all.prefilled.push_back(event->prefilled);
-    if (event->kind == ReplyEvent::Kind::kFinished) {
-      ++all.finished;
-      all.last = std::move(*event);
-    }
-  }
-  EXPECT_EQ(all.finished, 1);
-  return all;
-}
-
-struct Bench {
-  explicit Bench(EngineOptions engine_options = options())
-      : engine([this](const StepPlan& plan) { return step(plan); }, std::move(engine_options)) {
-    runner.slots = scheduler::kMostSlots;
-  }
-  ~Bench() {
-    gate.open();
-    engine.stop();
-  }
-
-  Result<StepResult> step(const StepPlan& plan) {
-    gate.pass();
-    clock->advance(milliseconds(10));
-    return runner.run(plan);
-  }
-  Reply submit(Request wanted) {
-    auto reply = engine.submit(std::move(wanted));
-    CHECK(reply.ok());
-    return std::move(reply).value();
-  }
-
-  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
-  Gate gate;
-  FakeRunner runner;
-  Engine engine;
-};
 
 TEST(Engine, ARequestGivesWhatItGivesAlone) {
   Bench bench;
@@ -136,18 +37,14 @@ TEST(Engine, ARequestGivesWhatItGivesAlone) {
 }
 
 TEST(Engine, TimesTheStagesOfARequest) {
-  EngineOptions timed = options();
-  const auto clock = std::make_shared<ManualClock>();
-  timed.clock = clock;
-  Bench bench(timed);
-  bench.clock = clock;
+  Bench bench;
   bench.gate.close();
   Reply first = bench.submit(request({1}, 1));
   bench.gate.wait_for_arrival();
   Request wanted = request({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 3);  // two chunks and two decode steps
   wanted.drafts = false;
   Reply second = bench.submit(wanted);
-  clock->advance(milliseconds(500));
+  bench.clock->advance(milliseconds(500));
   bench.gate.open();
   const Timings timings = collect(second).last.timings;
   EXPECT_EQ(timings.queue_ms, 510);

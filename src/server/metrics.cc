@@ -1,0 +1,167 @@
+// One family per metric, filled from the snapshot and written by prometheus-cpp. Every label value
+// is there from the start, so that a rate has a zero to begin at. Names are documented contracts:
+// add to them, don't rename.
+#include "server/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace flashlane::server {
+
+namespace {
+
+using engine::FinishReason;
+using engine::StepCounts;
+using engine::TimeHistogram;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr double kMsPerSecond = 1000;
+
+struct Labelled {
+  std::string label;
+  double value = 0;
+};
+
+class Families {
+ public:
+  void gauge(std::string name, std::string help, int64_t value) {
+    ClientMetric& metric = add(std::move(name), std::move(help), MetricType::Gauge);
+    metric.gauge.value = static_cast<double>(value);
+  }
+
+  void counter(std::string name, std::string help, int64_t value) {
+    ClientMetric& metric = add(std::move(name), std::move(help), MetricType::Counter);
+    metric.counter.value = static_cast<double>(value);
+  }
+
+  void counters(std::string name, std::string help, const std::string& label,
+                const std::vector<Labelled>& values) {
+    MetricFamily family{std::move(name), std::move(help), MetricType::Counter, {}};
+    for (const Labelled& value : values) {
+      ClientMetric metric;
+      metric.label = {{label, value.label}};
+      metric.counter.value = value.value;
+      family.metric.push_back(std::move(metric));
+    }
+    families_.push_back(std::move(family));
+  }
+
+  void histogram(std::string name, std::string help, const TimeHistogram& times) {
+    ClientMetric& metric = add(std::move(name), std::move(help), MetricType::Histogram);
+    uint64_t total = 0;
+    for (size_t i = 0; i < TimeHistogram::kBoundsSeconds.size(); ++i) {
+      total += static_cast<uint64_t>(times.buckets[i]);
+      metric.histogram.bucket.push_back(
+          {.cumulative_count = total, .upper_bound = TimeHistogram::kBoundsSeconds[i]});
+    }
+    // The serializer adds the bucket without a bound.
+    metric.histogram.sample_count = total + static_cast<uint64_t>(times.buckets.back());
+    metric.histogram.sample_sum = times.sum_s;
+  }
+
+  std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  ClientMetric& add(std::string name, std::string help, MetricType type) {
+    families_.push_back({std::move(name), std::move(help), type, {ClientMetric()}});
+    return families_.back().metric.front();
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+std::string reason_label(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  UNREACHABLE();
+}
+
+void add_requests(Families& families, const engine::Status& status) {
+  std::vector<Labelled> finished;
+  for (size_t i = 0; i < engine::kFinishReasons; ++i) {
+    finished.push_back({reason_label(static_cast<FinishReason>(i)),
+                        static_cast<double>(status.counters.finished[i])});
+  }
+  families.counters("flashlane_requests_total", "Requests that ended, by how they ended.", "reason",
+                    finished);
+  families.counter("flashlane_requests_refused_total",
+                   "Requests refused because too many were waiting.", status.refused_total);
+  families.gauge("flashlane_running", "Requests that have a slot.", status.running);
+  families.gauge("flashlane_waiting", "Requests that wait for a slot.", status.waiting);
+  families.gauge("flashlane_slots", "Requests that can run at once.", status.usage.slots);
+  families.gauge("flashlane_device_lost", "1 once the device is lost and nothing runs any more.",
+                 status.failed ? 1 : 0);
+  families.counter("flashlane_prompt_tokens_total", "Prompt tokens taken in.",
+                   status.prompt_tokens_total);
+  families.counter("flashlane_reply_tokens_total", "Reply tokens made, end tokens included.",
+                   status.reply_tokens_total);
+}
+
+void add_drafts(Families& families, const engine::DraftStats& drafts) {
+  families.counters("flashlane_drafts_total",
+                    "Draft tokens checked, by whether they stood; counted when a request ends.",
+                    "result",
+                    {{"accepted", static_cast<double>(drafts.accepted)},
+                     {"rejected", static_cast<double>(drafts.drafted - drafts.accepted)}});
+  families.counter("flashlane_draft_rounds_total",
+                   "Decode windows of all requests, with drafts or without; counted when a request "
+                   "ends.",
+                   drafts.rounds);
+}
+
+void add_steps(Families& families, const engine::Counters& counters) {
+  const auto by_kind = [&](auto value) {
+    return std::vector<Labelled>{
+        {"prompt", static_cast<double>(value(counters.prompt_steps))},
+        {"decode", static_cast<double>(value(counters.decode_steps))},
+    };
+  };
+  families.counters("flashlane_steps_total", "Steps that ran, by kind.", "kind",
+                    by_kind([](const StepCounts& counts) { return counts.steps; }));
+  families.counters("flashlane_step_rows_total",
+                    "Rows of these steps: prompt tokens, or pending tokens and drafts.", "kind",
+                    by_kind([](const StepCounts& counts) { return counts.rows; }));
+  families.counters("flashlane_step_seconds_total", "Time that these steps ran.", "kind",
+                    by_kind([](const StepCounts& counts) { return counts.run_ms / kMsPerSecond; }));
+  families.counter("flashlane_failed_steps_total", "Steps that failed.", counters.failed_steps);
+}
+
+void add_times(Families& families, const engine::Counters& counters) {
+  families.histogram("flashlane_queue_seconds",
+                     "From a request's arrival to its first prompt step.", counters.queue);
+  families.histogram("flashlane_time_to_first_token_seconds",
+                     "From a request's arrival to its first reply token.", counters.first_token);
+  families.histogram("flashlane_time_per_reply_token_seconds",
+                     "Mean time of a reply token after the first, one value per reply of two or "
+                     "more.",
+                     counters.per_reply_token);
+  families.histogram("flashlane_request_seconds",
+                     "From a request's arrival to its end, however it ended.", counters.request);
+}
+
+}  // namespace
+
+std::string metrics_text(const engine::Status& status) {
+  Families families;
+  add_requests(families, status);
+  add_drafts(families, status.drafts);
+  add_steps(families, status.counters);
+  add_times(families, status.counters);
+  return families.text();
+}
+
+}  // namespace flashlane::server
