@@ -35,7 +35,16 @@ int most_that_fit(const runner::RunnerOptions& one, const model::ModelShape& sha
   return slots;
 }
 
-std::string calibration_line(const runner::Calibration& measured) {
+scheduler::StepCosts costs_of(const runner::Calibration& measured) {
+  const auto table = [](const std::vector<scheduler::MeasuredCost>& costs) {
+    return scheduler::CostTable(costs, scheduler::kMostDecodeRows,
+                                scheduler::CostShape::kNonDecreasing);
+  };
+  return {table(measured.forward), table(measured.head_step)};
+}
+
+std::string calibration_line(const runner::Calibration& measured,
+                             const scheduler::StepCosts& costs) {
   if (!measured.skipped.empty()) return "drafts are not priced: " + measured.skipped;
   std::string line = "measured: a step of 1, 2, 4, 8, 16 rows takes";
   const auto append = [&](const scheduler::CostTable& table) {
@@ -46,10 +55,10 @@ std::string calibration_line(const runner::Calibration& measured) {
     }
     line += " ms";
   };
-  append(measured.costs.forward);
-  if (!measured.costs.head_step.empty()) {
+  append(costs.forward);
+  if (!costs.head_step.empty()) {
     line += "; a draft step of as many replies";
-    append(measured.costs.head_step);
+    append(costs.head_step);
   }
   return line + fmt::format("; in {:.1f} s", measured.took_ms / 1000);
 }
@@ -179,9 +188,11 @@ Result<std::unique_ptr<engine::Engine>> make_engine(
   ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
   engine::EngineOptions engine = engine_options(model, sizes);
   if (sizes.pricing.calibrate) {
-    runner::Calibration measured = runner::calibrate(*runner, SteadyClock());
-    if (sizes.pricing.report) sizes.pricing.report(calibration_line(measured));
-    engine.scheduler.costs = std::move(measured.costs);
+    const runner::Calibration measured = runner::calibrate(*runner, SteadyClock());
+    engine.scheduler.costs = costs_of(measured);
+    if (sizes.pricing.report) {
+      sizes.pricing.report(calibration_line(measured, engine.scheduler.costs));
+    }
   }
   engine.scheduler.token_bytes = std::move(token_bytes);
   return std::make_unique<engine::Engine>(std::move(runner), std::move(engine));

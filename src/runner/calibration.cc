@@ -10,7 +10,6 @@
 namespace flashlane::runner {
 namespace {
 
-using scheduler::MeasuredCost;
 using scheduler::Segment;
 using scheduler::SegmentKind;
 using scheduler::StepPlan;
@@ -30,31 +29,25 @@ class Measurement {
         slot_(runner.options().slots - 1),
         has_head_(runner.options().max_draft > 0) {}
 
-  Result<scheduler::StepCosts> run() {
+  Status run(Calibration& out) {
     RETURN_IF_ERROR(prefill());
-    std::vector<MeasuredCost> forward;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       for (const int rows : kWidths) {
         // Chance may have kept more than a row of each.
         if (length_ + rows > kCalibrationRows) continue;
         ASSIGN_OR_RETURN(const double ms, time_forward(rows));
-        forward.push_back({rows, ms});
+        out.forward.push_back({rows, ms});
       }
     }
-    scheduler::StepCosts costs;
-    const int limit = scheduler::kMostDecodeRows;
-    costs.forward = {forward, limit, scheduler::CostShape::kNonDecreasing};
-    if (!has_head_) return costs;
-    std::vector<MeasuredCost> head;
+    if (!has_head_) return {};
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       for (const int rows : kHeadWidths) {
         const Clock::Time began = clock_.now();
         RETURN_IF_ERROR(runner_.run_head_rows(slot_, rows));
-        head.push_back({rows, to_ms(clock_.now() - began)});
+        out.head_step.push_back({rows, to_ms(clock_.now() - began)});
       }
     }
-    costs.head_step = {head, limit, scheduler::CostShape::kNonDecreasing};
-    return costs;
+    return {};
   }
 
  private:
@@ -108,13 +101,9 @@ Calibration calibrate(Runner& runner, const Clock& clock) {
     return calibration;
   }
   const Clock::Time began = clock.now();
-  Result<scheduler::StepCosts> costs = Measurement(runner, clock).run();
+  const Status measured = Measurement(runner, clock).run(calibration);
+  if (!measured.ok()) calibration = {.skipped = measured.error().message};
   calibration.took_ms = to_ms(clock.now() - began);
-  if (costs.ok()) {
-    calibration.costs = std::move(costs).value();
-  } else {
-    calibration.skipped = costs.error().message;
-  }
   return calibration;
 }
 

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "runner/runner.h"
-#include "scheduler/cost_table.h"
+#include "scheduler/step_result.h"
 
 namespace flashlane::runner {
 
@@ -17,14 +18,15 @@ namespace flashlane::runner {
 inline constexpr int kCalibrationRows = 209;
 
 struct Calibration {
-  scheduler::StepCosts costs = {};
+  std::vector<scheduler::MeasuredCost> forward = {};    // three of each width
+  std::vector<scheduler::MeasuredCost> head_step = {};  // none without an MTP head
   std::string skipped = {};  // why nothing was measured; empty when it was
   double took_ms = 0;
 };
 
-// Best of three for each width, made non-decreasing. A context that is too short is skipped with
-// the reason, as is everything when a step fails, which is no reason not to serve. The slot must be
-// free, and is so afterwards.
+// Three times for each width. A context that is too short is skipped with the reason, as is
+// everything when a step fails, which is no reason not to serve. The slot must be free, and is so
+// afterwards.
 Calibration calibrate(Runner& runner, const Clock& clock);
 
 }  // namespace flashlane::runner

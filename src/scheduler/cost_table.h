@@ -8,12 +8,9 @@
 #include <span>
 #include <vector>
 
-namespace flashlane::scheduler {
+#include "scheduler/step_result.h"
 
-struct MeasuredCost {
-  int rows = 0;
-  double ms = 0;
-};
+namespace flashlane::scheduler {
 
 // Calibration takes times on a machine that other work disturbs: there more rows never cost less,
 // so a dip is noise and is lifted to the dearest of the narrower measurements.

@@ -6,6 +6,12 @@
 
 namespace flashlane::scheduler {
 
+// One timed piece of work: a forward of so many rows, or a step of the MTP head over so many.
+struct MeasuredCost {
+  int rows = 0;
+  double ms = 0;
+};
+
 struct SegmentResult {
   // Prefill that ends its prompt: the first reply token. Verify: the accepted drafts and the token
   // that follows them, i.e. at least one. Otherwise empty.

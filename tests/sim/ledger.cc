@@ -30,7 +30,7 @@ void Ledger::breach(std::string problem) {
 void Ledger::submitted(SequenceId id, const scheduler::SequenceSpec& spec) {
   if (id.value <= newest_) breach(fmt::format("id {} was given before", id.value));
   newest_ = std::max(newest_, id.value);
-  live_[id.value] = {.spec = spec, .solo = testing::solo_reply(spec, vocabulary_, texts_)};
+  live_[id.value] = {.spec = spec, .solo = testing::solo_reply(spec, vocabulary_, texts_, memory_)};
   tally_.add(Seen::kRequest);
 }
 
@@ -139,8 +139,24 @@ void Ledger::plan_window(const Record& record, const Segment& segment) {
   if (segment.start_position + rows >= prompt + record.spec.max_tokens) {
     return breach("a window is wider than the tokens left");
   }
-  const int most_drafts = record.spec.drafts ? options_.max_draft : 0;
+  if (segment.forced_rows > 0) {
+    // They are in the reply whatever is drawn; drafts behind them would be of another text.
+    // The reply may end among them.
+    const auto ahead = std::span(record.solo.tokens).subspan(record.tokens.size());
+    const size_t common = std::min(ahead.size(), segment.tokens.size() - 1);
+    if (segment.forced_rows != rows - 1 ||
+        !std::equal(ahead.begin(), ahead.begin() + static_cast<std::ptrdiff_t>(common),
+                    segment.tokens.begin() + 1)) {
+      breach("forced rows that are not the reply's");
+    }
+    tally_.add(Seen::kForcedRow, segment.forced_rows);
+    return;
+  }
+  const bool copies = record.spec.drafts && options_.prompt_lookup;
+  const int of_head = record.spec.drafts ? options_.max_draft : 0;
+  const int most_drafts = copies ? scheduler::kMostDecodeRows - 1 : of_head;
   if (rows - 1 > most_drafts) breach(fmt::format("{} drafts in a window", rows - 1));
+  if (rows - 1 > of_head) tally_.add(Seen::kCopiedRow, rows - 1);
 }
 
 // No prompt waits for ever: one that is overdue is passed over only for one that waited at least as
@@ -169,12 +185,16 @@ void Ledger::prompt_turn() {
 // No reply waits for ever, and while prompts wait the replies take no more than their share.
 void Ledger::decode_turn() {
   size_t replies = 0;
+  size_t forcing = 0;  // may have three forced rows, which are never cut
   bool prompts_wait = false;
   for (const auto& [id, record] : live_) {
     replies += record.stage == Stage::kDecoding ? 1 : 0;
+    forcing += record.stage == Stage::kDecoding && record.spec.thinking.budget > 0 ? 1 : 0;
     prompts_wait = prompts_wait || record.stage == Stage::kFilling;
   }
-  const int bound = static_cast<int>((replies + kRows - 1) / kRows) - 1;
+  // A step that leaves somebody out has at most three rows left.
+  const size_t filled = forcing == 0 ? kRows : kRows - 3;
+  const int bound = static_cast<int>((replies + 3 * forcing + filled - 1) / filled) - 1;
   for (auto& [id, record] : live_) {
     if (record.stage != Stage::kDecoding) continue;
     record.steps_over = record.in_flight ? 0 : record.steps_over;
@@ -203,7 +223,9 @@ void Ledger::landed(const StepPlan& plan, double elapsed_ms) {
   }
   if (!prompts || options_.decode_share == 0) return;
   for (auto& [id, record] : live_) {
-    if (record.stage != Stage::kDecoding || ++record.steps_over <= 1) continue;
+    // One between any two decode steps, of which some may have had no room for it.
+    if (record.stage != Stage::kDecoding) continue;
+    if (++record.steps_over <= 1 + record.decode_steps_over) continue;
     breach(fmt::format("reply {} waits for {} prompt steps", id, record.steps_over));
   }
 }
@@ -311,7 +333,8 @@ void Ledger::take_end(const Event& event, Record& record) {
   const scheduler::DraftStats& drafts = event.drafts;
   const auto tokens = static_cast<int64_t>(record.tokens.size());
   if (drafts.accepted > drafts.drafted || drafts.accepted < 0 || drafts.accepted > tokens ||
-      drafts.rounds > tokens || drafts.rounds + drafts.accepted < tokens - 1) {
+      drafts.rounds > tokens ||
+      (record.spec.thinking.budget == 0 && drafts.rounds + drafts.accepted < tokens - 1)) {
     breach(fmt::format("{}: {} of {} drafts in {} rounds for {} tokens", id, drafts.accepted,
                        drafts.drafted, drafts.rounds, tokens));
   }

@@ -41,10 +41,12 @@ struct Record {
 
 class Ledger {
  public:
-  Ledger(const scheduler::SchedulerOptions& options, int vocabulary,
+  // The fake's vocabulary and memory, and the text of each token.
+  Ledger(const scheduler::SchedulerOptions& options, int vocabulary, int memory,
          std::span<const std::string> texts)
       : options_(options),
         vocabulary_(vocabulary),
+        memory_(memory),
         texts_(texts),
         owners_(static_cast<size_t>(options.slots), 0) {}
 
@@ -82,6 +84,7 @@ class Ledger {
 
   scheduler::SchedulerOptions options_;
   int vocabulary_;
+  int memory_;
   std::span<const std::string> texts_;
   std::map<uint64_t, Record> live_ = {};
   std::vector<uint64_t> owners_;  // by slot: the last sequence that had it

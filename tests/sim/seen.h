@@ -18,6 +18,8 @@ enum class Seen : uint8_t {
   kStop,
   kLength,
   kAcceptedDraft,
+  kForcedRow,
+  kCopiedRow,  // in a window that is wider than the head's drafts
   kCancelWaiting,
   kCancelFilling,
   kCancelDecoding,
@@ -46,6 +48,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "ended by a stop",
     "ended by length",
     "accepted drafts",
+    "forced rows",
+    "copied rows",
     "cancelled waiting",
     "cancelled filling",
     "cancelled decoding",

@@ -104,7 +104,7 @@ TEST(Simulator, RightDraftsShortenTheRun) {
     for (auto plan = scheduler.plan(); !plan.empty(); plan = scheduler.plan()) {
       scheduler.commit(plan, runner.run(plan).value());
     }
-    EXPECT_EQ(runner.steps, drafting == testing::Drafting::kRight ? 1 + 10 : 1 + 40);
+    EXPECT_EQ(runner.steps, drafting == testing::Drafting::kRight ? 1 + 11 : 1 + 40);
   }
 }
 

@@ -47,6 +47,7 @@ Swarm choose_swarm(Dice& dice) {
                    .prefill_chunk = dice.pick<int>(kChunks),
                    .decode_share = dice.pick<double>(kShares),
                    .max_draft = dice.roll(0, 4),
+                   .prompt_lookup = dice.once_in(2),
                    .vocabulary = swarm.vocabulary,
                    .token_bytes = kBytes};
   swarm.drafting = static_cast<testing::Drafting>(dice.roll(0, 2));
@@ -66,6 +67,8 @@ Swarm choose_swarm(Dice& dice) {
   swarm.stop_strings = dice.roll(0, 3);
   swarm.sampled = dice.roll(0, 2);
   swarm.no_drafts = dice.roll(0, 4);
+  swarm.thinking = dice.roll(0, 3);
+  swarm.memory = dice.once_in(3) ? dice.roll(1, 2) : 0;
   return swarm;
 }
 
@@ -86,6 +89,13 @@ scheduler::SequenceSpec choose_request(const Swarm& swarm, Dice& dice) {
     spec.stop_strings = {dice.pick<const char*>(kStops), dice.pick<const char*>(kStops)};
   }
   spec.drafts = !dice.once_in(swarm.no_drafts);
+  if (dice.once_in(swarm.thinking)) {
+    spec.thinking.budget = dice.roll(1, 12);
+    spec.thinking.end_token = dice.roll(0, last_id);
+    for (int i = dice.roll(0, 6); i > 0; --i) {
+      spec.thinking.close_tokens.push_back(dice.roll(0, last_id));
+    }
+  }
   return spec;
 }
 

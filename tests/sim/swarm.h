@@ -18,6 +18,7 @@ enum class Pace : uint8_t { kTimeless, kByRows, kUneven };
 struct Swarm {
   scheduler::SchedulerOptions options = {};
   int vocabulary = 16;
+  int memory = 0;  // of the fake's texts, as fake_token says
   testing::Drafting drafting = testing::Drafting::kRight;
   Length prompts = Length::kAny;
   Length replies = Length::kAny;
@@ -37,6 +38,7 @@ struct Swarm {
   int stop_strings = 0;
   int sampled = 0;
   int no_drafts = 0;
+  int thinking = 0;  // with a budget
 };
 
 // The text of each token id.

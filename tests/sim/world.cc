@@ -36,10 +36,11 @@ class World {
         canary_(canary),
         swarm_(choose_swarm(dice_)),
         scheduler_(swarm_.options),
-        ledger_(swarm_.options, swarm_.vocabulary, swarm_texts()),
+        ledger_(swarm_.options, swarm_.vocabulary, swarm_.memory, swarm_texts()),
         reporter_(::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD,
                   &runner_breaches_) {
     runner_.vocabulary = swarm_.vocabulary;
+    runner_.memory = swarm_.memory;
     runner_.drafting = swarm_.drafting;
     runner_.slots = swarm_.options.slots;
   }

@@ -20,16 +20,20 @@ namespace flashlane::testing {
 
 enum class Drafting : uint8_t { kRight, kWrong, kRandom };
 
-// The token after `history`; with a temperature also a function of the seed.
+// The token after `history`; with a temperature also a function of the seed. With a `memory` only
+// so many last tokens count, so that texts run into circles.
 inline int32_t fake_token(std::span<const int32_t> history, const scheduler::Sampling& sampling,
-                          int vocabulary) {
+                          int vocabulary, int memory = 0) {
   uint64_t hash = sampling.temperature > 0 ? sampling.seed + 1 : 0;
+  const auto last = static_cast<size_t>(memory);
+  if (memory > 0 && history.size() > last) history = history.last(last);
   for (const int32_t token : history) hash = splitmix64(hash ^ static_cast<uint64_t>(token + 1));
   return static_cast<int32_t>(hash % static_cast<uint64_t>(vocabulary));
 }
 
 struct FakeRunner {
   int vocabulary = 16;
+  int memory = 0;
   Drafting drafting = Drafting::kRight;
   int fail_at_step = -1;  // this call fails
   size_t fail_after = 0;  // segments that it runs before it does
@@ -100,7 +104,7 @@ struct FakeRunner {
       EXPECT_EQ(segment.draft_depth, 0);
       return result;
     }
-    result.tokens = {fake_token(history, segment.sampling, vocabulary)};
+    result.tokens = {fake_token(history, segment.sampling, vocabulary, memory)};
     result.drafts = drafts(slot, segment, result.tokens.back());
     return result;
   }
@@ -113,8 +117,8 @@ struct FakeRunner {
     for (size_t row = 0; row < segment.tokens.size(); ++row) {
       history.push_back(segment.tokens[row]);
       const bool forced = row < static_cast<size_t>(segment.forced_rows);
-      const int32_t token =
-          forced ? segment.tokens[row + 1] : fake_token(history, segment.sampling, vocabulary);
+      const int32_t token = forced ? segment.tokens[row + 1]
+                                   : fake_token(history, segment.sampling, vocabulary, memory);
       result.tokens.push_back(token);
       if (row + 1 < segment.tokens.size() && segment.tokens[row + 1] != token) break;
     }
@@ -130,7 +134,7 @@ struct FakeRunner {
     ahead.push_back(pending);
     std::vector<int32_t> result;
     for (int i = 0; i < segment.draft_depth; ++i) {
-      const int32_t right = fake_token(ahead, segment.sampling, vocabulary);
+      const int32_t right = fake_token(ahead, segment.sampling, vocabulary, memory);
       const bool slip = drafting == Drafting::kWrong ||
                         (drafting == Drafting::kRandom && splitmix64(ahead.size()) % 3 == 0);
       ahead.push_back(slip ? (right + 1) % vocabulary : right);
@@ -147,12 +151,25 @@ struct SoloReply {
 
 // What a request must give, worked out token by token without any of the code under test.
 inline SoloReply solo_reply(const scheduler::SequenceSpec& spec, int vocabulary,
-                            std::span<const std::string> token_texts = {}) {
+                            std::span<const std::string> token_texts = {}, int memory = 0) {
   SoloReply reply;
   std::vector<int32_t> history = spec.prompt;
+  std::vector<int32_t> forced;
+  bool thinks = spec.thinking.budget > 0;
   std::string text;
   while (static_cast<int>(reply.tokens.size()) < spec.max_tokens) {
-    const int32_t token = fake_token(history, spec.sampling, vocabulary);
+    int32_t token = fake_token(history, spec.sampling, vocabulary, memory);
+    const std::vector<int32_t>& close = spec.thinking.close_tokens;
+    if (thinks && !close.empty() &&
+        static_cast<int>(reply.tokens.size()) + 1 >= spec.thinking.budget) {
+      thinks = false;
+      forced = close;
+    }
+    if (!forced.empty()) {
+      token = forced.front();
+      forced.erase(forced.begin());
+    }
+    if (token == spec.thinking.end_token) thinks = false;
     history.push_back(token);
     reply.tokens.push_back(token);
     if (static_cast<size_t>(token) < token_texts.size()) {
