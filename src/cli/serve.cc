@@ -29,6 +29,8 @@ struct ServeOptions {
   std::optional<uint64_t> seed_salt;
   std::optional<double> decode_share;
   bool no_drafts = false;
+  std::optional<int64_t> thinking_budget;
+  bool repetition_guard = false;
   bool unpriced = false;
   bool lone_unpriced = false;
   bool no_lone = false;
@@ -129,6 +131,8 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   server::ServerOptions http;
   http.host = options.host.value_or(http.host);
   http.port = static_cast<int>(options.port.value_or(http.port));
+  http.thinking_budget = static_cast<int>(options.thinking_budget.value_or(0));
+  http.repetition_guard = options.repetition_guard;
   auto started = server::Server::start(http, services_of(serving, options, outline, sizes.runner));
   if (!started.ok()) {
     // A port that is taken is no fault of the command line.
@@ -183,6 +187,11 @@ Command serve_command(CLI::App& root) {
   table.number("decode-share", options->decode_share, 0, scheduler::StepShare::kMostShare,
                "part of the time that running replies keep while prompts go in; default 0.5");
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
+  table.integer("thinking-budget", options->thinking_budget, 0, kMostPositions,
+                "tokens after which a reply's thinking is closed, for requests that bring no "
+                "thinking_budget; default 0 = no limit");
+  table.flag("repetition-guard", options->repetition_guard,
+             "close thinking that repeats 1 to 8 tokens for 256 tokens");
   table.flag("unpriced", options->unpriced,
              "don't measure steps at load; drafts go by how often they stand", Reach::kEverywhere,
              {"FZ_BATCH_UNPRICED"});

@@ -283,6 +283,7 @@ Engine::State::Ending Engine::State::end(const Event& event) {
                          .reason = event.reason,
                          .error = event.error,
                          .drafts = event.drafts,
+                         .repetition_period = event.repetition_period,
                          .timings = request.moments.timings(now)}};
   if (request.failure) {
     ending.last.reason = FinishReason::kError;

@@ -39,6 +39,7 @@ struct ReplyEvent {
   FinishReason reason = FinishReason::kStop;
   Error error = {};
   DraftStats drafts = {};
+  int repetition_period = 0;  // not 0 when the repetition guard closed the think block
   Timings timings = {};
 };
 

@@ -20,7 +20,7 @@ struct PlanLimits {
 // How far a slot is.
 struct SlotProgress {
   int length = 0;      // committed rows
-  int mtp_length = 0;  // of them, rows the MTP head has taken in
+  int mtp_length = 0;  // of them, rows the MTP head has taken in, or has waiting for it
   // First row of the decode window that ends at `length`: the state can go back to any row after
   // it. -1 after prompt rows, which can't be undone.
   int window_start = -1;

@@ -84,6 +84,11 @@ struct Chain {
   int position;    // of that row; its logits draw the token two further on
 };
 
+// None where nothing is ever drafted; a backlog goes into the head in one batch.
+int backlog_rows(const RunnerOptions& options) {
+  return options.max_draft == 0 ? 0 : std::min(HeadBacklog::kMostRows, options.max_rows);
+}
+
 }  // namespace
 
 RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& options) {
@@ -93,11 +98,12 @@ RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& 
   // Sixteen rows fill whole cache lines of every buffer, so bytes grow in proportion from there on.
   const size_t sixteen_rows = model::Activations(shape, 16).bytes();
   const auto window = static_cast<size_t>(kMaxWindow);
-  return {.states_bytes = slots * Slot::bytes(layout, options.context),
-          .pages_bytes =
-              slots * static_cast<size_t>(Slot::pages(layout, options.context)) * layout.page_bytes,
-          .step_bytes = sixteen_rows * static_cast<size_t>(div_ceil(options.max_rows, 16)) +
-                        window * static_cast<size_t>(shape.vocabulary) * sizeof(float)};
+  return {
+      .states_bytes = slots * Slot::bytes(shape, layout, options.context, backlog_rows(options)),
+      .pages_bytes =
+          slots * static_cast<size_t>(Slot::pages(layout, options.context)) * layout.page_bytes,
+      .step_bytes = sixteen_rows * static_cast<size_t>(div_ceil(options.max_rows, 16)) +
+                    window * static_cast<size_t>(shape.vocabulary) * sizeof(float)};
 }
 
 struct Runner::State {
@@ -108,12 +114,14 @@ struct Runner::State {
   void run_verify(const StepPlan& plan, StepResult& result);
 
   void forward(const StepPlan& plan, Role role);
+  void catch_up(const StepPlan& plan);
   void extend_prompts(const StepPlan& plan);
   void draw_first_tokens(const StepPlan& plan, StepResult& result);
   void draft(const StepPlan& plan, StepResult& result);
   void draw(int rows);
   void extend(const Segment& segment, int start, std::span<const int32_t> tokens,
               int32_t next_token = -1);
+  void wait_for_head(const Segment& segment, int start, int row, int count);
   void run_mtp();
   void keep_chains(const StepPlan& plan, int made);
   void run_head_rows(int slot_index, int rows);
@@ -167,7 +175,7 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen)
       Buffer(static_cast<size_t>(options.slots) * static_cast<size_t>(pages) * layout.page_bytes);
   slots.reserve(static_cast<size_t>(options.slots));
   for (int i = 0; i < options.slots; ++i) {
-    slots.emplace_back(model.shape(), layout, options.context, i * pages);
+    slots.emplace_back(model.shape(), layout, options.context, i * pages, backlog_rows(options));
   }
   sample_rows.reserve(kMaxWindow);
   drawn.reserve(kMaxWindow);
@@ -187,16 +195,42 @@ StepResult Runner::State::run(const StepPlan& plan) {
 
 // The trunk over all segments; on return activations.streams holds their wide rows in order.
 void Runner::State::forward(const StepPlan& plan, Role role) {
+  for (const Segment& segment : plan.segments) {
+    slot(segment).open(segment.start_position, segment.tokens, at(segment));
+  }
+  if (role == Role::kDecode) catch_up(plan);
   batch.clear(role);
   for (const Segment& segment : plan.segments) {
     Slot& slot_of = slot(segment);
-    slot_of.open(segment.start_position, segment.tokens, at(segment));
     // Records belong to decode windows; prompt rows go on from a state that stands alone.
     if (role == Role::kPrompt) model.settle(slot_of.state());
     batch.add({&slot_of.state(), slot_of.history()}, segment.start_position,
               slot_of.state().pending_rows, segment.tokens);
   }
   model.forward(activations, batch.batch(), batch.inputs(), layout, pool.data(), options.probe);
+}
+
+// Before rows of a sequence are to be drafted from, or its backlog would run over, the head takes
+// in what waits there: each row with the token after it, the last one with the pending token.
+void Runner::State::catch_up(const StepPlan& plan) {
+  batch.clear(Role::kPrompt);
+  for (const Segment& segment : plan.segments) {
+    HeadBacklog& backlog = slot(segment).backlog();
+    const int count = backlog.count();
+    const bool full = !backlog.has_room(static_cast<int>(segment.tokens.size()));
+    if (!segment.uses_mtp || count == 0 || (segment.draft_depth == 0 && !full)) continue;
+    if (batch.rows() + count > options.max_rows) {
+      run_mtp();
+      batch.clear(Role::kPrompt);
+    }
+    const int first = backlog.first();
+    CHECK_EQ(backlog.end(), segment.start_position);
+    backlog.take(wide_row(batch.rows()));
+    extend(segment, first,
+           slot(segment).history().subspan(static_cast<size_t>(first) + 1,
+                                           static_cast<size_t>(count)));
+  }
+  if (!batch.empty()) run_mtp();
 }
 
 void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
@@ -250,7 +284,9 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
     const Segment& segment = plan.segments[i];
     if (!ends_prompt(segment)) continue;
     result.segments[i].tokens = {drawn[static_cast<size_t>(row)]};
-    if (segment.uses_mtp) {
+    if (segment.uses_mtp && segment.draft_depth == 0) {
+      wait_for_head(segment, at(segment).length - 1, row, 1);
+    } else if (segment.uses_mtp) {
       move_rows(batch.rows(), row, 1);
       extend(segment, at(segment).length - 1, result.segments[i].tokens);
       chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
@@ -288,7 +324,9 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     Slot& slot_of = slot(segment);
     std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
     slot_of.commit_window(segment.start_position, kept_rows, at(segment));
-    if (segment.uses_mtp) {
+    if (segment.uses_mtp && segment.draft_depth == 0) {
+      wait_for_head(segment, segment.start_position, row, kept_rows);
+    } else if (segment.uses_mtp) {
       move_rows(batch.rows(), row, kept_rows);
       extend(segment, segment.start_position, result.segments[i].tokens);
       chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
@@ -311,6 +349,12 @@ void Runner::State::extend(const Segment& segment, int start, std::span<const in
   Slot& slot_of = slot(segment);
   batch.add({&slot_of.state(), slot_of.history()}, start, 0, tokens, next_token);
   at(segment).mtp_length = start + static_cast<int>(tokens.size()) + (next_token == -1 ? 0 : 1);
+}
+
+// Rows of a sequence that asks for no drafts; `row` is the first one's place in act.streams.
+void Runner::State::wait_for_head(const Segment& segment, int start, int row, int count) {
+  slot(segment).backlog().add(start, wide_row(row), count);
+  at(segment).mtp_length = start + count;
 }
 
 void Runner::State::run_mtp() {

@@ -17,8 +17,10 @@ size_t history_rows(int context) {
 }  // namespace
 
 Slot::Slot(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-           int first_page)
-    : pieces_(layout.pieces_bytes), page_table_(static_cast<size_t>(pages(layout, context))) {
+           int first_page, int backlog_rows)
+    : pieces_(layout.pieces_bytes),
+      page_table_(static_cast<size_t>(pages(layout, context))),
+      backlog_(backlog_rows, shape.wide()) {
   std::iota(page_table_.begin(), page_table_.end(), first_page);
   history_.reserve(history_rows(context));
   state_ = model::bind_state(shape, layout, pieces_.data(), page_table_.data());
@@ -29,8 +31,10 @@ int Slot::pages(const model::StateLayout& layout, int context) {
   return layout.pages_for(context + kernels::kMaxWindow);
 }
 
-size_t Slot::bytes(const model::StateLayout& layout, int context) {
-  return layout.pieces_bytes + history_rows(context) * sizeof(int32_t) +
+size_t Slot::bytes(const model::ModelShape& shape, const model::StateLayout& layout, int context,
+                   int backlog_rows) {
+  return layout.pieces_bytes + HeadBacklog::bytes(backlog_rows, shape.wide()) +
+         history_rows(context) * sizeof(int32_t) +
          static_cast<size_t>(pages(layout, context)) * sizeof(int32_t);
 }
 
@@ -40,11 +44,13 @@ void Slot::open(int start, std::span<const int32_t> tokens, SlotProgress& progre
     std::memset(pieces_.data(), 0, pieces_.bytes());
     state_.pending_rows = 0;
     progress = {};
+    backlog_.clear();
   } else if (start < progress.length) {
     CHECK(progress.window_start >= 0 && start > progress.window_start);
     state_.pending_rows = start - progress.window_start;
     progress.length = start;
     progress.mtp_length = std::min(progress.mtp_length, start);
+    backlog_.cut(start);
   }
   history_.resize(static_cast<size_t>(start));
   CHECK_LE(history_.size() + tokens.size(), history_.capacity());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/state.h"
+#include "runner/head_backlog.h"
 #include "runner/plan_check.h"
 #include "tensor/buffer.h"
 
@@ -15,11 +16,13 @@ namespace flashlane::runner {
 
 class Slot {
  public:
-  // Takes the pages first_page, first_page + 1, … of the pool.
+  // Takes the pages first_page, first_page + 1, … of the pool. `backlog_rows` wide rows may wait
+  // for the MTP head.
   Slot(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-       int first_page);
+       int first_page, int backlog_rows);
 
-  static size_t bytes(const model::StateLayout& layout, int context);
+  static size_t bytes(const model::ModelShape& shape, const model::StateLayout& layout, int context,
+                      int backlog_rows);
   static int pages(const model::StateLayout& layout, int context);
 
   // Gets ready for rows at `start`: afresh at 0, else back to it if the slot is further on. The
@@ -31,11 +34,13 @@ class Slot {
 
   model::SequenceState& state() { return state_; }
   std::span<const int32_t> history() const { return history_; }
+  HeadBacklog& backlog() { return backlog_; }
 
  private:
   Buffer pieces_;
   std::vector<int32_t> page_table_;
   std::vector<int32_t> history_;
+  HeadBacklog backlog_;
   model::SequenceState state_;
 };
 

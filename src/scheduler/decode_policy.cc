@@ -10,9 +10,15 @@
 namespace flashlane::scheduler {
 namespace {
 
+// Rows of a sequence that asks for no drafts wait, so the head's pass over them has a price too.
+constexpr int kFirstPricedDepth = 1;
+// How often a sequence that does not draft in company is looked at again.
+constexpr int kProbeEvery = 32;
+
 AllocationOptions allocation_of(const StepCosts& costs) {
   AllocationOptions options;
   options.costs = costs;
+  options.first_priced_depth = kFirstPricedDepth;
   return options;
 }
 
@@ -56,11 +62,11 @@ std::vector<int> DecodePolicy::depths(std::span<const DepthClaim> claims, bool s
   }
   const int count = static_cast<int>(claims.size());
   std::vector<int> depths = allocator_.allocate(drafts, overhead_.ms(count, sampled));
-  // The first draft comes with the pass over the kept rows, so everyone has one as long as there is
-  // a row for it: else a sequence whose drafts once failed would never be looked at again.
-  const bool row_for_each = 2 * count <= kMostDecodeRows;
+  // One draft now and then where there is a row for it: else a sequence whose drafts once failed
+  // would never be looked at again.
+  const bool probe = ++shared_decisions_ % kProbeEvery == 0 && 2 * count <= kMostDecodeRows;
   for (size_t i = 0; i < claims.size(); ++i) {
-    const int wanted = row_for_each ? draft_budget(depths[i], most(claims[i])) : depths[i];
+    const int wanted = probe ? draft_budget(depths[i], most(claims[i])) : depths[i];
     depths[i] = std::min(head_depth(wanted, claims[i].next), most(claims[i]));
   }
   return depths;
@@ -72,7 +78,8 @@ void DecodePolicy::observe(int rows, bool sampled, double wall_ms, std::span<con
   if (lone_drafts.has_value()) times_.observe(*lone_drafts, wall_ms);
   const StepCosts& costs = options_.costs;
   if (costs.forward.empty()) return;
-  const double head_ms = costs.head_step.empty() ? 0 : head_chain_ms(depths, costs.head_step);
+  const double head_ms =
+      costs.head_step.empty() ? 0 : head_chain_ms(depths, costs.head_step, kFirstPricedDepth);
   overhead_.observe({.sequences = static_cast<int>(depths.size()),
                      .rows = rows,
                      .sampled = sampled,

@@ -58,6 +58,7 @@ class DecodePolicy {
   StepCosts lone_costs_;
   StepTimes times_;
   OverheadEstimate overhead_;
+  int shared_decisions_ = 0;
 };
 
 }  // namespace flashlane::scheduler

@@ -71,11 +71,12 @@ std::vector<int> walk_by_chance(std::span<const DraftClaim> claims, const CostTa
 DraftAllocator::DraftAllocator(AllocationOptions options) : options_(std::move(options)) {
   CHECK_GE(options_.row_limit, 1);
   CHECK_LE(options_.row_limit, kMostDecodeRows);
+  CHECK(options_.first_priced_depth == 1 || options_.first_priced_depth == 2);
   // Without a price for rows there is nothing that a head step could be weighed against.
   if (options_.costs.forward.empty()) options_.costs.head_step = {};
   CHECK(options_.costs.head_step.empty() || options_.costs.head_step.covers(kMostDecodeRows));
   if (options_.rule == AllocationRule::kExact) {
-    chain_ms_ = depth_set_prices(options_.costs.head_step);
+    chain_ms_ = depth_set_prices(options_.costs.head_step, options_.first_priced_depth);
   }
 }
 
@@ -103,10 +104,10 @@ int draft_budget(int count, int most) {
   return std::min(most, std::max(1, count));
 }
 
-double head_chain_ms(std::span<const int> depths, const CostTable& head_step) {
+double head_chain_ms(std::span<const int> depths, const CostTable& head_step, int first_depth) {
   if (head_step.empty()) return 0;
   double ms = 0;
-  for (int depth = 2;; ++depth) {
+  for (int depth = first_depth;; ++depth) {
     const auto drafting =
         std::count_if(depths.begin(), depths.end(), [&](int asked) { return asked >= depth; });
     if (drafting == 0) return ms;

@@ -36,6 +36,10 @@ struct AllocationOptions {
   // drafts that may land are taken. A head step table covers 1..kMostDecodeRows sequences, or is
   // empty: chained steps then cost nothing.
   StepCosts costs = {};
+  // The depth whose drafts cost a head step first. 2: a sequence's first draft comes with a pass
+  // over its kept rows that is made anyway. 1: that pass is made only for those that draft
+  // (kExact).
+  int first_priced_depth = 2;
   int row_limit = kMostDecodeRows;  // from 1 to this; more sequences raise it to their number
 };
 
@@ -55,8 +59,8 @@ class DraftAllocator {
 // the pass over the accepted rows yields without a chained step, and at most `most` (5.4 there).
 int draft_budget(int count, int most);
 
-// Price of a step's chained head steps: at each depth from the second on, one step over all
-// sequences that draft so deep. `depths` as they were asked of the head, copies left out.
-double head_chain_ms(std::span<const int> depths, const CostTable& head_step);
+// Price of a step's head steps: at each depth from `first_depth` on, one step over all sequences
+// that draft so deep. `depths` as they were asked of the head, copies left out.
+double head_chain_ms(std::span<const int> depths, const CostTable& head_step, int first_depth = 2);
 
 }  // namespace flashlane::scheduler

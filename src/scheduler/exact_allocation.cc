@@ -2,7 +2,7 @@
 // and write S(i, k) for the chance that draft k of claim i lands. Depths d give
 //     tokens = fixed rows + sum over i and k <= d(i) of S(i, k)
 //     time   = forward(fixed rows + sum of d) + overhead
-//              + sum over k >= 2 of head_step(number of chained claims with d(i) >= k).
+//              + sum over k >= first priced of head_step(number of chained claims with d(i) >= k).
 // 1. The time does not depend on which chained claim has which depth, only on the multiset of their
 //    depths, and not on which sunk claim has how many drafts, only on how many there are in all.
 // 2. For one multiset, the most tokens come from the best way of giving its depths to the chained
@@ -186,13 +186,14 @@ struct SunkWalk {
 
 }  // namespace
 
-std::vector<double> depth_set_prices(const CostTable& head_step) {
+std::vector<double> depth_set_prices(const CostTable& head_step, int first_depth) {
   std::vector<double> prices;
   prices.reserve(kSets);
   for (uint64_t counts : depth_sets().counts) {
     double ms = 0;
     if (!head_step.empty()) {
-      for (counts >>= 4; counts != 0; counts >>= 4) ms += head_step.ms(counts & 15);
+      counts >>= 4 * (first_depth - 1);
+      for (; counts != 0; counts >>= 4) ms += head_step.ms(counts & 15);
     }
     prices.push_back(ms);
   }

@@ -11,9 +11,9 @@
 
 namespace flashlane::scheduler {
 
-// The chained head steps of every set of depths, in the search's own order: for one set of costs,
-// worked out once.
-std::vector<double> depth_set_prices(const CostTable& head_step);
+// The head steps of every set of depths from `first_depth` on (1 or 2), in the search's own order:
+// for one set of costs, worked out once.
+std::vector<double> depth_set_prices(const CostTable& head_step, int first_depth);
 
 // `chain_ms` is from depth_set_prices. Of equal rates the one met first in a fixed order is taken.
 std::vector<int> exact_allocation(std::span<const DraftClaim> claims, const CostTable& forward,

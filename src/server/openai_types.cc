@@ -247,6 +247,7 @@ void read_effort(ObjectReader& reader, std::optional<std::string>& effort) {
 
 void read_thinking(ObjectReader& body, ChatRequest& out, std::optional<Error>& failure) {
   out.enable_thinking = body.boolean("enable_thinking");
+  out.thinking_budget = body.integer("thinking_budget", 0, INT32_MAX);
   std::optional<std::string> effort;
   read_effort(body, effort);
   if (const json::object* object = body.object("chat_template_kwargs")) {

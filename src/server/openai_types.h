@@ -50,6 +50,8 @@ struct ChatRequest {
   // From enable_thinking, chat_template_kwargs, or reasoning_effort "none".
   std::optional<bool> enable_thinking;
   std::optional<bool> preserve_thinking;
+  // Tokens after which an open think block is closed; 0 = what the server is set to.
+  std::optional<int64_t> thinking_budget;
   std::string reasoning_effort;  // the template's own levels: "low", "medium", "xhigh"; or empty
 };
 

@@ -125,6 +125,26 @@ std::optional<ApiError> check_model(const Services& services, const ReplyOptions
   return unknown_model(services.model, options.model);
 }
 
+// Where a think block is open at the prompt's end: when it is closed, and with which tokens. A
+// newline, the closing marker, a blank line, as the model itself does it.
+Result<scheduler::ThinkingRules> thinking_rules(const Services& services,
+                                                const ServerOptions& server,
+                                                const std::optional<int64_t>& wanted) {
+  scheduler::ThinkingRules rules;
+  const auto end = services.tokenizer->added_token("</think>");
+  CHECK(end.has_value());  // a block that is open was opened by its twin
+  const int64_t own = wanted.value_or(0);
+  rules.budget = own > 0 ? static_cast<int>(own) : server.thinking_budget;
+  rules.end_token = *end;
+  rules.repetition_guard = server.repetition_guard;
+  rules.starts_open = true;
+  ASSIGN_OR_RETURN(rules.close_tokens, services.tokenizer->encode("\n", {}));
+  rules.close_tokens.push_back(*end);
+  ASSIGN_OR_RETURN(const std::vector<int32_t> blank, services.tokenizer->encode("\n\n", {}));
+  rules.close_tokens.insert(rules.close_tokens.end(), blank.begin(), blank.end());
+  return rules;
+}
+
 ApiError prompt_error(Error error, std::string_view field) {
   if (error.field.empty()) error.field = std::string(field);
   return to_api_error(error);
@@ -181,6 +201,12 @@ std::optional<ApiError> plan_chat(const Services& services, const ServerOptions&
   plan.request.prompt = std::move(ids).value();
   plan.chat = true;
   plan.starts_in_reasoning = ends_in_reasoning(*services.tokenizer, plan.request.prompt);
+  if (plan.starts_in_reasoning) {
+    Result<scheduler::ThinkingRules> rules =
+        thinking_rules(services, options, request.thinking_budget);
+    if (!rules) return prompt_error(rules.error(), "thinking_budget");
+    plan.request.thinking = std::move(rules).value();
+  }
   return finish_plan(services, options, request.options, "messages", plan);
 }
 

@@ -78,6 +78,7 @@ json::object ReplyFormat::flashlane_block(const ReplyEnd& end) const {
   if (return_token_ids_) out["token_ids"] = json::array(end.ids.begin(), end.ids.end());
   out["prompt_tokens"] = end.prompt_tokens;
   out["cached_tokens"] = 0;
+  if (end.repetition_period > 0) out["repetition_period"] = end.repetition_period;
   out["drafts"] = json::object{{"rounds", end.drafts.rounds},
                                {"drafted", end.drafts.drafted},
                                {"accepted", end.drafts.accepted}};

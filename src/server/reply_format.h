@@ -20,6 +20,7 @@ struct ReplyEnd {
   int64_t reasoning_tokens = 0;
   std::vector<int32_t> ids;
   engine::DraftStats drafts;
+  int repetition_period = 0;  // not 0 when the repetition guard closed the think block
   engine::Timings timings;
 };
 

@@ -74,6 +74,7 @@ class ReplyRun {
 
   Outcome take_end(const engine::ReplyEvent& event) {
     end_.drafts = event.drafts;
+    end_.repetition_period = event.repetition_period;
     end_.timings = event.timings;
     switch (event.reason) {
       case engine::FinishReason::kStop:

@@ -38,6 +38,8 @@ struct ServerOptions {
   size_t max_connections = 128;
   size_t max_body_bytes = 32u << 20;
   int default_max_tokens = 4096;
+  int thinking_budget = 0;        // of requests that bring none; 0 = no limit
+  bool repetition_guard = false;  // closes a think block that goes round in circles
   std::chrono::milliseconds read_timeout{30'000};
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds write_timeout{30'000};

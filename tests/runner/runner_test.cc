@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/keyed_random.h"
+#include "runner/head_backlog.h"
 #include "tests/support/stream.h"
 #include "tests/support/tiny_model.h"
 
@@ -159,6 +160,40 @@ TEST_P(ReferenceRunnerTest, TheHeadIsWhereAFreshPromptWouldPutIt) {
       for (size_t i = 0; i < static_cast<size_t>(right); ++i) stream.drafts[i] = plain[at + i];
     }
     EXPECT_GE(stream.accepted, right * 4);
+  }
+}
+
+// Rows of steps that asked for no drafts wait, more of them than a backlog holds too, and a window
+// that is cut in the middle of them; the drafts that come then are those of a fresh prompt.
+TEST_P(ReferenceRunnerTest, RowsThatWaitedForTheHeadCountAsIfTheyHadNot) {
+  const auto runner = make_runner();
+  const auto other = make_runner();
+  for (const int steps : {1, 2, 17, HeadBacklog::kMostRows, HeadBacklog::kMostRows + 9}) {
+    const Tokens prompt = make_prompt(18, 8);
+    Stream stream{.prompt = prompt, .uses_mtp = true};
+    for (int step = 0; step < steps; ++step) {
+      if (step == 5) {
+        // Right drafts of the test's own, then back into the middle of their window.
+        const Tokens plain = plain_reply(*other, prompt, kGreedy, 12);
+        const size_t at = stream.reply.size();
+        stream.drafts.assign(plain.begin() + static_cast<std::ptrdiff_t>(at),
+                             plain.begin() + static_cast<std::ptrdiff_t>(at) + 3);
+        step_together(*runner, {&stream});
+        stream.go_back(2);
+        continue;
+      }
+      step_together(*runner, {&stream});
+    }
+    stream.depth = 3;
+    step_together(*runner, {&stream});
+    Tokens past = prompt;
+    past.insert(past.end(), stream.reply.begin(), stream.reply.end() - 1);
+    Stream fresh{.prompt = past, .slot = 1, .depth = 3, .uses_mtp = true};
+    while (fresh.reply.empty()) step_together(*runner, {&fresh});
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(fresh.reply.back(), stream.reply.back());
+    EXPECT_EQ(fresh.drafts, stream.drafts) << steps;
+    EXPECT_EQ(stream.drafts.size(), 3U);
   }
 }
 
@@ -330,7 +365,8 @@ TEST(RunnerMemory, IsWhatTheShapeNeeds) {
   const RunnerMemory memory = runner_memory(shape, options);
   const model::StateLayout layout = model::make_state_layout(shape, DType::kF32, 32);
   EXPECT_EQ(memory.pages_bytes, 3 * 4 * layout.page_bytes);  // 116 rows
-  EXPECT_EQ(memory.states_bytes, 3 * (layout.pieces_bytes + 116 * 4 + 4 * 4));
+  EXPECT_EQ(memory.states_bytes,
+            3 * (layout.pieces_bytes + 116 * 4 + 4 * 4 + HeadBacklog::bytes(64, shape.wide())));
   EXPECT_EQ(memory.step_bytes, model::Activations(shape, 64).bytes() + 16 * 512 * 4);
 }
 

@@ -25,11 +25,15 @@ TEST(ExactAllocation, IsTheBestOfAllPossibilities) {
   int sunk = 0;
   for (uint32_t seed = 0; seed < 1000; ++seed) {
     const Case test(seed, true);
-    const DraftAllocator allocator({.costs = test.costs, .row_limit = test.row_limit});
+    // With first drafts that come for nothing, and with a price on them as well.
+    const int priced = 2 - static_cast<int>(seed % 2);
+    const DraftAllocator allocator(
+        {.costs = test.costs, .first_priced_depth = priced, .row_limit = test.row_limit});
     const Counts counts = allocator.allocate(test.claims, test.overhead_ms);
     expect_fits(test, counts);
-    const double best = best_by_trying(test.claims, test.costs, test.overhead_ms, test.limit);
-    const double found = rate_of(test.claims, counts, test.costs, test.overhead_ms);
+    const double best =
+        best_by_trying(test.claims, test.costs, test.overhead_ms, test.limit, priced);
+    const double found = rate_of(test.claims, counts, test.costs, test.overhead_ms, priced);
     EXPECT_NEAR(found, best, best * 1e-12) << "seed " << seed;
     for (size_t i = 0; i < counts.size(); ++i) {
       drafted += counts[i] > 0 ? 1 : 0;

@@ -52,7 +52,7 @@ inline Counts allocate(AllocationRule rule, const StepCosts& costs, double overh
 
 // Tokens per ms of an allocation, by the definition; head steps as they run: batched.
 inline double rate_of(std::span<const DraftClaim> claims, const Counts& counts,
-                      const StepCosts& costs, double overhead_ms) {
+                      const StepCosts& costs, double overhead_ms, int first_priced_depth = 2) {
   double tokens = 0;
   int rows = 0;
   Counts chained;
@@ -63,7 +63,7 @@ inline double rate_of(std::span<const DraftClaim> claims, const Counts& counts,
     if (!claims[i].sunk) chained.push_back(counts[i]);
   }
   double ms = costs.forward.ms(rows) + overhead_ms;
-  for (int depth = 2; depth <= 16; ++depth) {
+  for (int depth = first_priced_depth; depth <= 16; ++depth) {
     const auto deep =
         std::count_if(chained.begin(), chained.end(), [&](int count) { return count >= depth; });
     if (deep > 0 && !costs.head_step.empty()) ms += costs.head_step.ms(static_cast<int>(deep));
@@ -73,14 +73,14 @@ inline double rate_of(std::span<const DraftClaim> claims, const Counts& counts,
 
 // The highest rate over all counts that fit.
 inline double best_by_trying(std::span<const DraftClaim> claims, const StepCosts& costs,
-                             double overhead_ms, int limit) {
+                             double overhead_ms, int limit, int first_priced_depth = 2) {
   int room = limit;
   for (const DraftClaim& claim : claims) room -= claim.fixed_rows;
   Counts counts(claims.size(), 0);
-  double best = rate_of(claims, counts, costs, overhead_ms);
+  double best = rate_of(claims, counts, costs, overhead_ms, first_priced_depth);
   const std::function<void(size_t, int)> go = [&](size_t i, int left) {
     if (i == claims.size()) {
-      best = std::max(best, rate_of(claims, counts, costs, overhead_ms));
+      best = std::max(best, rate_of(claims, counts, costs, overhead_ms, first_priced_depth));
       return;
     }
     const int most = std::min(left, static_cast<int>(claims[i].chances.size()));
