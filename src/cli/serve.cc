@@ -31,6 +31,7 @@ struct ServeOptions {
   bool no_drafts = false;
   std::optional<int64_t> thinking_budget;
   bool repetition_guard = false;
+  bool serial_drafts = false;
   bool unpriced = false;
   bool lone_unpriced = false;
   bool no_lone = false;
@@ -118,6 +119,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
   if (options.no_drafts) sizes.runner.max_draft = 0;
   sizes.prompt_lookup = !options.no_drafts;
+  sizes.runner.serial_drafts = options.serial_drafts;
   sizes.pricing.calibrate = !options.unpriced && !options.no_drafts;
   sizes.pricing.lone_priced = !options.lone_unpriced;
   sizes.pricing.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
@@ -192,6 +194,9 @@ Command serve_command(CLI::App& root) {
                 "thinking_budget; default 0 = no limit");
   table.flag("repetition-guard", options->repetition_guard,
              "close thinking that repeats 1 to 8 tokens for 256 tokens");
+  table.flag("serial-drafts", options->serial_drafts,
+             "make each reply's drafts on their own, not all in one pass", Reach::kEverywhere,
+             {"FZ_BATCH_MTP_SERIAL"});
   table.flag("unpriced", options->unpriced,
              "don't measure steps at load; drafts go by how often they stand", Reach::kEverywhere,
              {"FZ_BATCH_UNPRICED"});

@@ -13,7 +13,7 @@ namespace flashlane::runner {
 
 class HeadBacklog {
  public:
-  static constexpr int kMostRows = 64;
+  static constexpr int kMostRows = 256;
 
   HeadBacklog(int capacity, int wide)
       : capacity_(capacity), wide_(wide), rows_(bytes(capacity, wide)) {}

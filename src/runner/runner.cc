@@ -77,6 +77,13 @@ bool ends_prompt(const Segment& segment) {
   return segment.kind == SegmentKind::kPrefill && segment.next_token == -1;
 }
 
+// A segment's rows that stay: as many as its result has tokens.
+struct Kept {
+  size_t segment;  // in the plan
+  int row;         // the first one's place in act.streams
+  int start;       // its position
+};
+
 // A segment whose drafts are being chained.
 struct Chain {
   size_t segment;  // in the plan
@@ -117,6 +124,7 @@ struct Runner::State {
   void catch_up(const StepPlan& plan);
   void extend_prompts(const StepPlan& plan);
   void draw_first_tokens(const StepPlan& plan, StepResult& result);
+  void take_in(const StepPlan& plan, StepResult& result);
   void draft(const StepPlan& plan, StepResult& result);
   void draw(int rows);
   void extend(const Segment& segment, int start, std::span<const int32_t> tokens,
@@ -152,6 +160,7 @@ struct Runner::State {
   StepBatch batch;
   std::vector<kernels::SampleRow> sample_rows;
   std::vector<int32_t> drawn;
+  std::vector<Kept> kept;
   std::vector<Chain> chains;
 };
 
@@ -179,6 +188,7 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen)
   }
   sample_rows.reserve(kMaxWindow);
   drawn.reserve(kMaxWindow);
+  kept.reserve(kMaxWindow);
   chains.reserve(kMaxWindow);
 }
 
@@ -277,23 +287,15 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
   model.head(activations, logits.as<float>(), activations.streams, rows, options.probe);
   draw(rows);
 
-  batch.clear(Role::kDecode);
-  chains.clear();
+  kept.clear();
   int row = 0;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
     if (!ends_prompt(segment)) continue;
     result.segments[i].tokens = {drawn[static_cast<size_t>(row)]};
-    if (segment.uses_mtp && segment.draft_depth == 0) {
-      wait_for_head(segment, at(segment).length - 1, row, 1);
-    } else if (segment.uses_mtp) {
-      move_rows(batch.rows(), row, 1);
-      extend(segment, at(segment).length - 1, result.segments[i].tokens);
-      chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
-    }
-    ++row;
+    kept.push_back({.segment = i, .row = row++, .start = at(segment).length - 1});
   }
-  draft(plan, result);
+  take_in(plan, result);
 }
 
 void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
@@ -309,8 +311,7 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
   model.head(activations, logits.as<float>(), activations.streams, rows, options.probe);
   draw(rows);
 
-  batch.clear(Role::kDecode);
-  chains.clear();
+  kept.clear();
   int row = 0;
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
@@ -324,16 +325,45 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     Slot& slot_of = slot(segment);
     std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
     slot_of.commit_window(segment.start_position, kept_rows, at(segment));
-    if (segment.uses_mtp && segment.draft_depth == 0) {
-      wait_for_head(segment, segment.start_position, row, kept_rows);
-    } else if (segment.uses_mtp) {
-      move_rows(batch.rows(), row, kept_rows);
-      extend(segment, segment.start_position, result.segments[i].tokens);
-      chains.push_back({.segment = i, .row = batch.rows() - 1, .position = at(segment).length - 1});
-    }
+    kept.push_back({.segment = i, .row = row, .start = segment.start_position});
     row += static_cast<int>(segment.tokens.size());
   }
+  take_in(plan, result);
+}
+
+// Kept rows and the tokens after them go into the MTP head, which then drafts: all sequences that
+// ask for drafts in one submission, or one after the other; the others' rows wait.
+void Runner::State::take_in(const StepPlan& plan, StepResult& result) {
+  batch.clear(Role::kDecode);
+  chains.clear();
+  const auto start_chain = [&](const Kept& rows) {
+    const Segment& segment = plan.segments[rows.segment];
+    extend(segment, rows.start, result.segments[rows.segment].tokens);
+    chains.push_back(
+        {.segment = rows.segment, .row = batch.rows() - 1, .position = at(segment).length - 1});
+  };
+  for (const Kept& rows : kept) {
+    const Segment& segment = plan.segments[rows.segment];
+    const int count = static_cast<int>(result.segments[rows.segment].tokens.size());
+    if (!segment.uses_mtp) continue;
+    if (segment.draft_depth == 0 || options.serial_drafts) {
+      wait_for_head(segment, rows.start, rows.row, count);
+    } else {
+      move_rows(batch.rows(), rows.row, count);
+      start_chain(rows);
+    }
+  }
   draft(plan, result);
+  if (!options.serial_drafts) return;
+  for (const Kept& rows : kept) {
+    const Segment& segment = plan.segments[rows.segment];
+    if (segment.draft_depth == 0) continue;
+    batch.clear(Role::kDecode);
+    chains.clear();
+    slot(segment).backlog().take(wide_row(0));
+    start_chain(rows);
+    draft(plan, result);
+  }
 }
 
 void Runner::State::draw(int rows) {

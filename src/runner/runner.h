@@ -21,6 +21,7 @@ struct RunnerOptions {
   int max_rows = 512;  // of a forward; the model was loaded with the same limit
   int page_rows = 256;
   int max_draft = 3;
+  bool serial_drafts = false;  // sequences draft one after the other; the tokens are the same
   DType kv_dtype = DType::kF32;
   model::Probe* probe = nullptr;  // sees every forward; for counting, as it costs time
 };

@@ -104,6 +104,11 @@ int draft_budget(int count, int most) {
   return std::min(most, std::max(1, count));
 }
 
+double head_step_ms(int depth, int sequences, const CostTable& head_step) {
+  const int rows = depth == 1 ? std::min(2 * sequences, head_step.limit()) : sequences;
+  return head_step.ms(rows);
+}
+
 double head_chain_ms(std::span<const int> depths, const CostTable& head_step, int first_depth) {
   if (head_step.empty()) return 0;
   double ms = 0;
@@ -111,7 +116,7 @@ double head_chain_ms(std::span<const int> depths, const CostTable& head_step, in
     const auto drafting =
         std::count_if(depths.begin(), depths.end(), [&](int asked) { return asked >= depth; });
     if (drafting == 0) return ms;
-    ms += head_step.ms(static_cast<int>(drafting));
+    ms += head_step_ms(depth, static_cast<int>(drafting), head_step);
   }
 }
 

@@ -59,6 +59,10 @@ class DraftAllocator {
 // the pass over the accepted rows yields without a chained step, and at most `most` (5.4 there).
 int draft_budget(int count, int most);
 
+// Price of the head step at one depth over so many sequences. The one of first drafts takes in the
+// rows that were kept, about two for each sequence that drafts.
+double head_step_ms(int depth, int sequences, const CostTable& head_step);
+
 // Price of a step's head steps: at each depth from `first_depth` on, one step over all sequences
 // that draft so deep. `depths` as they were asked of the head, copies left out.
 double head_chain_ms(std::span<const int> depths, const CostTable& head_step, int first_depth = 2);

@@ -192,8 +192,10 @@ std::vector<double> depth_set_prices(const CostTable& head_step, int first_depth
   for (uint64_t counts : depth_sets().counts) {
     double ms = 0;
     if (!head_step.empty()) {
-      counts >>= 4 * (first_depth - 1);
-      for (; counts != 0; counts >>= 4) ms += head_step.ms(counts & 15);
+      for (int depth = 1; counts != 0; counts >>= 4, ++depth) {
+        if (depth >= first_depth)
+          ms += head_step_ms(depth, static_cast<int>(counts & 15), head_step);
+      }
     }
     prices.push_back(ms);
   }

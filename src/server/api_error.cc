@@ -83,7 +83,7 @@ std::string printable(std::string_view text, size_t limit) {
   return out;
 }
 
-std::string quoted(std::string_view text, size_t limit) {
+std::string in_quotes(std::string_view text, size_t limit) {
   return fmt::format("'{}'", printable(text, limit));
 }
 

@@ -28,7 +28,7 @@ ApiError http_error(int status, std::string message);
 std::string error_body(const ApiError& error);
 
 // 'text' in quotes, cut to about `limit` bytes at a character's start, control characters replaced.
-std::string quoted(std::string_view text, size_t limit = 64);
+std::string in_quotes(std::string_view text, size_t limit = 64);
 
 // One line without control characters, for logs.
 std::string printable(std::string_view text, size_t limit);

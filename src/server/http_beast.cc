@@ -157,7 +157,7 @@ Status HttpServer::State::listen() {
   const auto address = asio::ip::make_address(host, error);
   if (error) {
     return invalid("can't listen on {}: not an IP address such as 127.0.0.1, 0.0.0.0 or ::1",
-                   quoted(host));
+                   in_quotes(host));
   }
   const tcp::endpoint endpoint(address, static_cast<uint16_t>(options.port));
   acceptor.open(endpoint.protocol(), error);

@@ -144,8 +144,9 @@ void read_content(ObjectReader& message, ChatMessage& out, std::optional<Error>&
     ObjectReader part(parts[i].get_object(), message.path_of(name), failure);
     const std::optional<std::string> type = part.text("type");
     if (type && *type != "text") {
-      part.fail("type", ErrorCode::kUnsupported,
-                fmt::format("parts of type {} are not supported yet, only 'text'", quoted(*type)));
+      part.fail(
+          "type", ErrorCode::kUnsupported,
+          fmt::format("parts of type {} are not supported yet, only 'text'", in_quotes(*type)));
       return;
     }
     if (!type) part.fail("type", ErrorCode::kInvalidArgument, "is missing");
@@ -167,9 +168,9 @@ ChatMessage read_message(const json::object& object, std::string path,
   }
   const std::optional<Role> known = to_role(*role);
   if (!known) {
-    reader.fail(
-        "role", ErrorCode::kInvalidArgument,
-        fmt::format("is {}; it must be system, developer, user, assistant or tool", quoted(*role)));
+    reader.fail("role", ErrorCode::kInvalidArgument,
+                fmt::format("is {}; it must be system, developer, user, assistant or tool",
+                            in_quotes(*role)));
     return out;
   }
   out.role = *known;
@@ -242,7 +243,7 @@ void read_effort(ObjectReader& reader, std::optional<std::string>& effort) {
   }
   reader.fail("reasoning_effort", ErrorCode::kInvalidArgument,
               fmt::format("is {}; it must be none, minimal, low, medium, high, xhigh or max",
-                          quoted(*name)));
+                          in_quotes(*name)));
 }
 
 void read_thinking(ObjectReader& body, ChatRequest& out, std::optional<Error>& failure) {

@@ -179,7 +179,7 @@ bool is_served(const ModelInfo& model, std::string_view name) {
 
 ApiError unknown_model(const ModelInfo& model, std::string_view name) {
   ApiError error = invalid_request(fmt::format("The model {} does not exist; this server has {}.",
-                                               quoted(name), quoted(model.name)),
+                                               in_quotes(name), in_quotes(model.name)),
                                    "model", "model_not_found");
   error.status = 404;
   return error;
@@ -190,7 +190,7 @@ std::optional<ApiError> plan_chat(const Services& services, const ServerOptions&
   if (auto refusal = check_model(services, request.options)) return refusal;
   if (services.tokenizer == nullptr || services.chat_template == nullptr) {
     return invalid_request(
-        fmt::format("{} has no {}; use /v1/completions{}", quoted(services.model.name),
+        fmt::format("{} has no {}; use /v1/completions{}", in_quotes(services.model.name),
                     services.tokenizer == nullptr ? "tokenizer" : "chat template",
                     services.tokenizer == nullptr ? " with token ids" : ""),
         "messages");
@@ -217,9 +217,9 @@ std::optional<ApiError> plan_completion(const Services& services, const ServerOp
     if (auto refusal = take_ids(services, *ids, plan.request.prompt)) return refusal;
   } else {
     if (services.tokenizer == nullptr) {
-      return invalid_request(
-          fmt::format("prompt: {} has no tokenizer; send token ids", quoted(services.model.name)),
-          "prompt");
+      return invalid_request(fmt::format("prompt: {} has no tokenizer; send token ids",
+                                         in_quotes(services.model.name)),
+                             "prompt");
     }
     Result<std::vector<int32_t>> encoded =
         services.tokenizer->encode(std::get<std::string>(request.prompt), {.parse_special = true});

@@ -141,6 +141,48 @@ class Smoke(support.CommandTest):
         print(f"{self.compared} comparisons of {wanted}, {left} clients left early")
         self.assertEqual(self.compared, wanted)
 
+    def close_ids(self):
+        """A newline, the closing marker and a blank line, as the tokenizer has them."""
+        ids = []
+        for text in ("\n", "</think>", "\n\n"):
+            ids += json.loads(self.succeed("tokenize", "--text", "-", "--json",
+                                           stdin=text.encode()))["ids"]
+        return ids
+
+    def test_thinking_is_cut_at_the_same_token(self):
+        close = self.close_ids()
+        end = close[1]
+        cuts = 0
+        for question in ("What is the capital of France?", "Write a haiku about the sea."):
+            for sampling in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
+                body = {"messages": [{"role": "user", "content": question}], "max_tokens": 96,
+                        "enable_thinking": True, "ignore_eos": True, "return_token_ids": True,
+                        **sampling}
+                free = self.ask("/v1/chat/completions", body | {"draft": False})["token_ids"]
+                natural = free.index(end) if end in free else len(free)
+                runs = [(budget, draft) for budget in (1, 2, 7, 30) for draft in (False, True)]
+                with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
+                    replies = list(pool.map(lambda run: self.ask(
+                        "/v1/chat/completions",
+                        body | {"thinking_budget": run[0], "draft": run[1]}), runs))
+                for (budget, draft), reply in zip(runs, replies):
+                    what = (question, sampling, budget, draft)
+                    alone = self.ask("/v1/chat/completions",
+                                     body | {"thinking_budget": budget, "draft": draft})
+                    self.equal(alone["token_sha"], reply, what)
+                    ids = reply["token_ids"]
+                    if natural < budget - 1:
+                        self.assertEqual(ids, free, what)
+                        continue
+                    cuts += 1
+                    at = budget - 1
+                    self.assertEqual(ids[:at], free[:at], what)
+                    self.assertEqual(ids[at:at + len(close)], close, what)
+                for (budget, _), plain, drafted in zip(runs[::2], replies[::2], replies[1::2]):
+                    self.equal(plain["token_sha"], drafted, (question, budget))
+        print(f"{self.compared} comparisons, thinking cut {cuts} times")
+        self.assertGreaterEqual(cuts, 16)
+
 
 if __name__ == "__main__":
     support.main()

@@ -168,7 +168,7 @@ TEST_P(ReferenceRunnerTest, TheHeadIsWhereAFreshPromptWouldPutIt) {
 TEST_P(ReferenceRunnerTest, RowsThatWaitedForTheHeadCountAsIfTheyHadNot) {
   const auto runner = make_runner();
   const auto other = make_runner();
-  for (const int steps : {1, 2, 17, HeadBacklog::kMostRows, HeadBacklog::kMostRows + 9}) {
+  for (const int steps : {1, 2, 17, kTinyRows, kTinyRows + 9}) {
     const Tokens prompt = make_prompt(18, 8);
     Stream stream{.prompt = prompt, .uses_mtp = true};
     for (int step = 0; step < steps; ++step) {
@@ -209,6 +209,7 @@ TEST_P(RunnerTest, DraftsAreDrawnWithTheTargetsOwnNoise) {
   EXPECT_EQ(stream.reply, plain);
 }
 
+// The head's passes over all sequences at once and over one after the other draft the same (S3).
 TEST_P(RunnerTest, TogetherIsAlone) {
   const auto runner = make_runner({.slots = 4, .page_rows = 8});
   std::vector<Stream> streams;
@@ -221,20 +222,24 @@ TEST_P(RunnerTest, TogetherIsAlone) {
   }
   std::vector<Trace> alone;
   for (const Stream& stream : streams) alone.push_back(drafted_run(*runner, stream, 8));
-  std::vector<Stream*> all;
-  for (Stream& stream : streams) all.push_back(&stream);
-  std::vector<Trace> together(4);
-  for (int step = 0; step < 8; ++step) {
-    step_together(*runner, all);
-    ASSERT_FALSE(HasFatalFailure());
-    for (size_t i = 0; i < all.size(); ++i) together[i].drafts.push_back(all[i]->drafts);
-  }
-  for (size_t i = 0; i < all.size(); ++i) {
-    EXPECT_TRUE(std::equal(alone[i].reply.begin(), alone[i].reply.end(), all[i]->reply.begin()));
-    EXPECT_TRUE(
-        std::equal(alone[i].drafts.begin(), alone[i].drafts.end(), together[i].drafts.begin()))
-        << i;
-    EXPECT_EQ(together[i].drafts[0].size(), static_cast<size_t>(all[i]->depth));
+  for (const bool serial : {false, true}) {
+    const auto shared = make_runner({.slots = 4, .page_rows = 8, .serial_drafts = serial});
+    std::vector<Stream> copies = streams;
+    std::vector<Stream*> all;
+    for (Stream& stream : copies) all.push_back(&stream);
+    std::vector<Trace> together(4);
+    for (int step = 0; step < 8; ++step) {
+      step_together(*shared, all);
+      ASSERT_FALSE(HasFatalFailure());
+      for (size_t i = 0; i < all.size(); ++i) together[i].drafts.push_back(all[i]->drafts);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_TRUE(std::equal(alone[i].reply.begin(), alone[i].reply.end(), all[i]->reply.begin()));
+      EXPECT_TRUE(
+          std::equal(alone[i].drafts.begin(), alone[i].drafts.end(), together[i].drafts.begin()))
+          << i << " serial " << serial;
+      EXPECT_EQ(together[i].drafts[0].size(), static_cast<size_t>(all[i]->depth));
+    }
   }
 }
 

@@ -212,6 +212,32 @@ TEST(Plan, ChatPromptsAreTheTemplatesWork) {
   EXPECT_TRUE(thinking.starts_in_reasoning);
 }
 
+// The request's own budget before the server's; nothing is closed that is not open.
+TEST(Plan, AThinkingBudgetGoesWithAnOpenBlock) {
+  const auto rules = [](std::optional<int64_t> own, bool thinks) {
+    ChatRequest request = hello();
+    request.enable_thinking = thinks;
+    request.thinking_budget = own;
+    ServerOptions options;
+    options.thinking_budget = 30;
+    options.repetition_guard = true;
+    ReplyPlan plan;
+    EXPECT_FALSE(plan_chat(services(), options, request, plan));
+    return plan.request.thinking;
+  };
+  EXPECT_EQ(rules(7, true).budget, 7);
+  EXPECT_EQ(rules(0, true).budget, 30);
+  EXPECT_EQ(rules(std::nullopt, true).budget, 30);
+  const scheduler::ThinkingRules open = rules(7, true);
+  EXPECT_EQ(open.close_tokens, ids_of("\n</think>\n\n"));
+  EXPECT_EQ(std::vector<int32_t>{open.end_token}, ids_of("</think>"));
+  EXPECT_TRUE(open.repetition_guard);
+  EXPECT_EQ(open.starts_open, true);
+  const scheduler::ThinkingRules closed = rules(7, false);
+  EXPECT_EQ(closed.budget, 0);
+  EXPECT_FALSE(closed.repetition_guard);
+}
+
 TEST(Plan, WhatTheTemplateRaisesIsTheClientsError) {
   ChatRequest request = hello();
   request.messages.push_back({Role::kSystem, "late", std::nullopt});

@@ -198,7 +198,9 @@ TEST(Request, ChatFieldsAreRefusedByName) {
       {R"("store":true)", "store", "not supported yet"},
       {R"("prompt":"x")", "prompt", "not a field"},
       {R"("no_such_field":1)", "no_such_field", "not a field"},
-      {R"("thinking_budget":5)", "thinking_budget", "not a field"},
+      {R"("thinking_budget":-1)", "thinking_budget", "it must be an integer"},
+      {R"("thinking_budget":"5")", "thinking_budget", "must be an integer"},
+      {R"("thinking_token_budget":5)", "thinking_token_budget", "not a field"},
       {R"("user":5)", "user", "must be a string"},
   };
   for (const Refusal& refusal : refusals) {

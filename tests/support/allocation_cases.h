@@ -66,7 +66,10 @@ inline double rate_of(std::span<const DraftClaim> claims, const Counts& counts,
   for (int depth = first_priced_depth; depth <= 16; ++depth) {
     const auto deep =
         std::count_if(chained.begin(), chained.end(), [&](int count) { return count >= depth; });
-    if (deep > 0 && !costs.head_step.empty()) ms += costs.head_step.ms(static_cast<int>(deep));
+    if (deep == 0 || costs.head_step.empty()) continue;
+    // First drafts come with a pass over about two kept rows of each.
+    const int taken = static_cast<int>(depth == 1 ? std::min<std::ptrdiff_t>(2 * deep, 16) : deep);
+    ms += costs.head_step.ms(taken);
   }
   return tokens / ms;
 }
