@@ -23,7 +23,9 @@ SequenceSpec request(int32_t first, int prompt, int max_tokens) {
 
 // A scheduler over the fake runner, and what it sent to whom.
 struct World {
-  explicit World(SchedulerOptions options) : scheduler(options) { runner.slots = options.slots; }
+  explicit World(const SchedulerOptions& options) : scheduler(options) {
+    runner.slots = options.slots;
+  }
 
   SequenceId submit(const SequenceSpec& spec) {
     const SequenceId id = scheduler.submit(spec).value();
