@@ -29,7 +29,8 @@ struct Cell {
   int timed_units = 1;          // of a round
   model::Traffic traffic = {};  // of traffic_units units of work
   int traffic_units = 1;
-  // Drafted replies only, of one round; every round repeats it.
+  // Drafted replies only, of the last round: how much is drafted goes by measured times, so rounds
+  // differ, and so does the run that `traffic` is counted in.
   std::optional<scheduler::DraftStats> drafts = {};
   std::string token_sha = {};  // of the reply, where the cell is one
 

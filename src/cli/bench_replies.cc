@@ -114,7 +114,10 @@ Status CountingEngine::start() {
     (is_prompt ? prompt_ : decode_) += counter_.take();
     return result;
   };
-  engine_ = std::make_unique<engine::Engine>(run, engine_options(model_, sizes_));
+  engine::EngineOptions options = engine_options(model_, sizes_);
+  price_drafts(options, *runner_, sizes_.pricing);
+  counter_.take();
+  engine_ = std::make_unique<engine::Engine>(run, std::move(options));
   return {};
 }
 
@@ -159,7 +162,7 @@ Result<ReplyCells> bench_replies(model::Model& model, const ServingSizes& sizes,
     chain.ms = each_ms(rounds.drafted, per_token);
     chain.timed_units = chain.traffic_units = wanted.tokens;
     chain.traffic = drafted->decode;
-    chain.drafts = drafted->reply.drafts;
+    chain.drafts = rounds.drafted.back().drafts;
     out.cells.push_back(std::move(chain));
   }
   return out;

@@ -18,7 +18,6 @@ namespace flashlane::cli {
 namespace {
 
 constexpr double kMib = 1024.0 * 1024.0;
-constexpr double kGib = kMib * 1024.0;
 
 // Prints loading lines once loading has lasted two seconds, at most one a second.
 class Progress {

@@ -16,6 +16,8 @@
 
 namespace flashlane::cli {
 
+inline constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
 // What serving or scoring will hold, from sizes alone. All but file_bytes is anonymous memory,
 // which is what "resident" means: file-backed pages the system takes back when it needs them.
 struct MemoryPlan {

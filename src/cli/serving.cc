@@ -16,22 +16,18 @@ namespace {
 constexpr int64_t kDefaultPrefillChunk = 512;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
 constexpr int64_t kMostChunk = 1 << 16;
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 // The most sequences, up to the scheduler's limit, whose plan stays within `room_bytes`; at
 // least 1.
-int most_that_fit(const runner::RunnerOptions& one, const model::ModelShape& shape,
-                  const MemoryPlan& plan_of_one, double room_bytes) {
-  const auto total = [&](int slots) {
-    runner::RunnerOptions options = one;
+int most_that_fit(runner::RunnerOptions options, const model::ModelShape& shape, MemoryPlan plan,
+                  double room_bytes) {
+  const auto fits = [&](int slots) {
     options.slots = slots;
-    const runner::RunnerMemory memory = runner::runner_memory(shape, options);
-    const runner::RunnerMemory& base = plan_of_one.runner;
-    return static_cast<double>(plan_of_one.total_bytes() - base.states_bytes - base.pages_bytes) +
-           static_cast<double>(memory.states_bytes) + static_cast<double>(memory.pages_bytes);
+    plan.runner = runner::runner_memory(shape, options);
+    return static_cast<double>(plan.total_bytes()) <= room_bytes;
   };
   int slots = 1;
-  while (slots < scheduler::kMostSlots && total(slots + 1) <= room_bytes) ++slots;
+  while (slots < scheduler::kMostSlots && fits(slots + 1)) ++slots;
   return slots;
 }
 
@@ -181,19 +177,21 @@ void fit_sizes(ServingSizes& sizes, const model::Model& model) {
   if (!model.weights().has_mtp) sizes.runner.max_draft = 0;
 }
 
+void price_drafts(engine::EngineOptions& engine, runner::Runner& runner,
+                  const PricingOptions& pricing) {
+  if (!pricing.calibrate) return;
+  const runner::Calibration measured = runner::calibrate(runner, SteadyClock());
+  engine.scheduler.costs = costs_of(measured);
+  if (pricing.report) pricing.report(calibration_line(measured, engine.scheduler.costs));
+}
+
 Result<std::unique_ptr<engine::Engine>> make_engine(
     model::Model& model, ServingSizes sizes,
     std::shared_ptr<const scheduler::TokenBytes> token_bytes) {
   fit_sizes(sizes, model);
   ASSIGN_OR_RETURN(auto runner, runner::Runner::create(model, sizes.runner));
   engine::EngineOptions engine = engine_options(model, sizes);
-  if (sizes.pricing.calibrate) {
-    const runner::Calibration measured = runner::calibrate(*runner, SteadyClock());
-    engine.scheduler.costs = costs_of(measured);
-    if (sizes.pricing.report) {
-      sizes.pricing.report(calibration_line(measured, engine.scheduler.costs));
-    }
-  }
+  price_drafts(engine, *runner, sizes.pricing);
   engine.scheduler.token_bytes = std::move(token_bytes);
   return std::make_unique<engine::Engine>(std::move(runner), std::move(engine));
 }

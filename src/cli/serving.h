@@ -70,6 +70,10 @@ std::shared_ptr<const scheduler::TokenBytes> reply_bytes(const text::Tokenizer& 
 // What an engine over a runner of these sizes needs to know.
 engine::EngineOptions engine_options(const model::Model& model, const ServingSizes& sizes);
 
+// Measures what steps take, where that is asked for, and lets the engine price drafts by it.
+void price_drafts(engine::EngineOptions& engine, runner::Runner& runner,
+                  const PricingOptions& pricing);
+
 // Exports often leave the MTP head out, whatever their config says: then there are no drafts.
 void fit_sizes(ServingSizes& sizes, const model::Model& model);
 

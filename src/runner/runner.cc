@@ -470,7 +470,7 @@ Status Runner::run_head_rows(int slot, int rows) {
   State& state = *state_;
   if (state.limits.max_draft == 0) return invalid("the model has no MTP head to run");
   if (slot < 0 || slot >= state.limits.slots || rows < 1 || rows > kMaxWindow ||
-      state.progress[static_cast<size_t>(slot)].length < rows) {
+      rows > state.limits.max_rows || state.progress[static_cast<size_t>(slot)].length < rows) {
     return invalid("slot {} has no {} rows to run through the MTP head", slot, rows);
   }
   state.run_head_rows(slot, rows);

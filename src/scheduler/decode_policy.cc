@@ -39,25 +39,31 @@ std::vector<int> DecodePolicy::verify_rows(std::span<const VerifyClaim> claims,
   return allocator_.allocate(drafts, overhead_.ms(static_cast<int>(claims.size()), sampled));
 }
 
-std::vector<int> DecodePolicy::depths(std::span<const DepthClaim> claims, bool sampled) {
-  const auto most = [&](const DepthClaim& claim) {
-    const int depth = std::min(options_.max_draft, claim.draft_room - 1);
-    return claim.acceptance == nullptr ? 0 : std::max(0, depth);
-  };
-  if (claims.size() == 1) {
-    const DepthClaim& claim = claims.front();
-    if (most(claim) == 0) return {0};
-    const std::vector<double> landing = claim.acceptance->landing(most(claim));
-    const int wanted = claim.lone->choose(landing, lone_costs_, times_, claim.draft_room);
-    return {std::min(head_depth(wanted, claim.next), most(claim))};
-  }
+int DecodePolicy::most_drafts(const DepthClaim& claim) const {
+  if (claim.acceptance == nullptr) return 0;
+  return std::max(0, std::min(options_.max_draft, claim.draft_room - 1));
+}
+
+std::vector<int> DecodePolicy::depths(std::span<const DepthClaim> claims, bool alone,
+                                      bool sampled) {
+  if (!alone) return shared_depths(claims, sampled);
+  CHECK_EQ(claims.size(), size_t{1});
+  const DepthClaim& claim = claims.front();
+  const int most = most_drafts(claim);
+  if (most == 0) return {0};
+  const int wanted =
+      claim.lone->choose(claim.acceptance->landing(most), lone_costs_, times_, claim.draft_room);
+  return {std::min(head_depth(wanted, claim.next), most)};
+}
+
+std::vector<int> DecodePolicy::shared_depths(std::span<const DepthClaim> claims, bool sampled) {
   std::vector<std::vector<double>> chances;
   std::vector<DraftClaim> drafts;
   chances.reserve(claims.size());
   drafts.reserve(claims.size());
   for (const DepthClaim& claim : claims) {
-    chances.push_back(most(claim) == 0 ? std::vector<double>{}
-                                       : claim.acceptance->landing(most(claim)));
+    const int most = most_drafts(claim);
+    chances.push_back(most == 0 ? std::vector<double>{} : claim.acceptance->landing(most));
     drafts.push_back({.fixed_rows = 1, .chances = chances.back()});
   }
   const int count = static_cast<int>(claims.size());
@@ -66,8 +72,9 @@ std::vector<int> DecodePolicy::depths(std::span<const DepthClaim> claims, bool s
   // would never be looked at again.
   const bool probe = ++shared_decisions_ % kProbeEvery == 0 && 2 * count <= kMostDecodeRows;
   for (size_t i = 0; i < claims.size(); ++i) {
-    const int wanted = probe ? draft_budget(depths[i], most(claims[i])) : depths[i];
-    depths[i] = std::min(head_depth(wanted, claims[i].next), most(claims[i]));
+    const int most = most_drafts(claims[i]);
+    const int wanted = probe ? draft_budget(depths[i], most) : depths[i];
+    depths[i] = std::min(head_depth(wanted, claims[i].next), most);
   }
   return depths;
 }

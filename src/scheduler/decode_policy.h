@@ -43,8 +43,8 @@ class DecodePolicy {
   // Draft rows for each claim; with the fixed ones at most kMostDecodeRows, or their number if
   // more.
   std::vector<int> verify_rows(std::span<const VerifyClaim> claims, bool sampled) const;
-  // Drafts to ask of the head for each claim.
-  std::vector<int> depths(std::span<const DepthClaim> claims, bool sampled);
+  // Drafts to ask of the head for each claim; `alone`: there is one, and no other sequence decodes.
+  std::vector<int> depths(std::span<const DepthClaim> claims, bool alone, bool sampled);
 
   // A decode step that came back after `wall_ms` (0 = not measured). `depths` as they were asked
   // of the head. `lone_drafts`: the draft rows of a step of one sequence that says how long such
@@ -53,6 +53,9 @@ class DecodePolicy {
                std::optional<int> lone_drafts);
 
  private:
+  int most_drafts(const DepthClaim& claim) const;
+  std::vector<int> shared_depths(std::span<const DepthClaim> claims, bool sampled);
+
   DecodePolicyOptions options_;
   DraftAllocator allocator_;
   StepCosts lone_costs_;

@@ -94,7 +94,7 @@ struct Scheduler::State {
   void observe(const StepPlan& plan, double elapsed_ms);
   void commit_prefill(Sequence& sequence, const Segment& segment, const SegmentResult& result);
   void deliver(Sequence& sequence, Landed landed);
-  void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences);
+  void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, bool alone);
   static bool any_sampled(const std::vector<Sequence*>& sequences);
   Sequence* landed(const Segment& segment);
 };
@@ -166,7 +166,7 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
     plan.segments.push_back(sequence.prefill_segment(part.rows, 0));
     if (part.rows == sequence.prompt_left()) ending.push_back(&sequence);
   }
-  ask_for_drafts(plan, ending);
+  ask_for_drafts(plan, ending, ending.size() == 1 && !replies_run);
   return plan;
 }
 
@@ -204,7 +204,7 @@ StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
     sequence.was_alone = alone;
     plan.segments.push_back(sequence.verify_segment(window, rows, 0));
   }
-  ask_for_drafts(plan, deciding);
+  ask_for_drafts(plan, deciding, alone);
   return plan;
 }
 
@@ -214,8 +214,10 @@ bool Scheduler::State::any_sampled(const std::vector<Sequence*>& sequences) {
   });
 }
 
-// Sets how many drafts the head is to make for the next segments of these sequences of the plan.
-void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences) {
+// Sets how many drafts the head is to make for the next segments of these sequences of the plan;
+// `alone`: there is one, and no other decodes.
+void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences,
+                                      bool alone) {
   if (sequences.empty()) return;
   std::vector<DepthClaim> claims;
   claims.reserve(sequences.size());
@@ -228,7 +230,7 @@ void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence
          .draft_room = sequence->rules.draft_room() - 1,
          .next = {.forced_due = !sequence->rules.forced().empty(), .copy_ahead = copying}});
   }
-  const std::vector<int> depths = policy.depths(claims, any_sampled(sequences));
+  const std::vector<int> depths = policy.depths(claims, alone, any_sampled(sequences));
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto own =
         std::find_if(plan.segments.begin(), plan.segments.end(),
