@@ -364,6 +364,31 @@ void Sample(benchmark::State& state) {
   bench.count_rows(state);
 }
 
+// Behind a reply of 4,096 tokens.
+void SamplePenalised(benchmark::State& state) {
+  Bench bench(state);
+  const float* logits = bench.floats(int64_t{bench.rows()} * 8192, -5, 5);
+  std::vector<int32_t> context(4096);
+  for (size_t i = 0; i < context.size(); ++i) context[i] = static_cast<int32_t>(i * i % 8192);
+  std::vector<SampleRow> rows(static_cast<size_t>(bench.rows()));
+  for (SampleRow& row : rows) {
+    row.params.frequency_penalty = 0.5F;
+    row.context = context;
+  }
+  std::vector<int32_t> tokens(rows.size());
+  for (auto _ : state) bench.ops().sample(tokens.data(), logits, rows, 8192);
+  bench.count_rows(state);
+}
+
+// One row's, with twenty alternatives.
+void LogProbabilities(benchmark::State& state) {
+  Bench bench(state);
+  const float* logits = bench.floats(8192, -5, 5);
+  std::vector<TokenLogprob> best(20);
+  std::vector<TokenLogprob> own(1);
+  for (auto _ : state) bench.ops().log_probabilities(best, own, logits, 8192);
+}
+
 void rows_and_threads(benchmark::internal::Benchmark* bench) {
   for (const int threads : {1, 2}) {
     for (const int rows : {1, 4, 16, kMostRows}) bench->Args({rows, threads});
@@ -404,6 +429,8 @@ BENCHMARK(RouteAndExperts)->Apply(rows_and_threads);
 BENCHMARK(MtpFuse)->Apply(rows_and_threads);
 BENCHMARK(Embed)->Apply(rows_and_threads);
 BENCHMARK(Sample)->Apply(rows_and_threads);
+BENCHMARK(SamplePenalised)->Apply(rows_and_threads);
+BENCHMARK(LogProbabilities)->Args({1, 1});
 
 }  // namespace
 }  // namespace flashlane::kernels

@@ -22,6 +22,8 @@ namespace {
 constexpr int64_t kDefaultMaxTokens = 256;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr double kMostTemperature = 100;
+constexpr double kMostPenalty = 2;
+constexpr double kMostRepetition = 100;
 
 struct GenerateOptions {
   ModelOptions model;
@@ -33,6 +35,10 @@ struct GenerateOptions {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<uint64_t> seed;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<double> repetition_penalty;
+  std::optional<int64_t> logprobs;
   bool ignore_eos = false;
   bool no_drafts = false;
   bool no_lone = false;
@@ -41,12 +47,17 @@ struct GenerateOptions {
 
 struct Outcome {
   std::vector<int32_t> ids;
+  std::vector<engine::TokenLogprobs> logprobs;
   std::string text;
   engine::ReplyEvent last;
 };
 
 // A greedy reply would ignore them without a word.
 Status check_sampling(const GenerateOptions& options) {
+  if (options.logprobs.has_value() && !options.json) return invalid("--logprobs needs --json");
+  if (options.repetition_penalty == 0.0) {
+    return invalid("--repetition-penalty is 0; it must be above 0");
+  }
   if (options.top_p == 0.0) return invalid("--top-p is 0; it must be above 0 and at most 1");
   if (options.temperature.has_value()) return {};
   if (options.top_k.has_value()) return invalid("--top-k needs --temperature");
@@ -66,6 +77,10 @@ scheduler::Sampling sampling_for(const GenerateOptions& options, const ModelText
   };
   sampling.top_p = or_advised(options.top_p, texts.generation.top_p);
   sampling.min_p = or_advised(options.min_p, texts.generation.min_p);
+  sampling.presence_penalty = or_advised(options.presence_penalty, 0);
+  sampling.frequency_penalty = or_advised(options.frequency_penalty, 0);
+  sampling.repetition_penalty =
+      or_advised(options.repetition_penalty, texts.generation.repetition_penalty);
   sampling.seed = options.seed.has_value() ? *options.seed : default_seed(prompt, 0);
   return sampling;
 }
@@ -90,6 +105,7 @@ Result<engine::Request> make_request(const GenerateOptions& options, const Model
   request.max_tokens = static_cast<int>(max_tokens);
   if (!options.ignore_eos) request.end_ids = end_ids(texts, outline.shape);
   request.drafts = !options.no_drafts;
+  request.logprobs = static_cast<int>(options.logprobs.value_or(-1));
   return request;
 }
 
@@ -115,6 +131,7 @@ Outcome follow(engine::Reply& reply, const text::Tokenizer* tokenizer, bool live
       outcome.last = std::move(*event);
       return outcome;
     }
+    std::move(event->logprobs.begin(), event->logprobs.end(), std::back_inserter(outcome.logprobs));
     for (const int32_t id : event->tokens) {
       const std::string separator = outcome.ids.empty() ? "" : " ";
       outcome.ids.push_back(id);
@@ -141,11 +158,27 @@ std::string_view reason_name(scheduler::FinishReason reason) {
   UNREACHABLE();
 }
 
+// One entry a token, in the order of "ids".
+void write_logprobs(JsonLine& json, const std::vector<engine::TokenLogprobs>& logprobs) {
+  json.key("logprobs").begin_array();
+  for (const engine::TokenLogprobs& token : logprobs) {
+    json.begin_object().key("logprob").number(static_cast<double>(token.logprob));
+    json.key("best").begin_array();
+    for (const auto& [id, logprob] : token.best) {
+      json.begin_object().key("id").integer(id);
+      json.key("logprob").number(static_cast<double>(logprob)).end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
 void write_outcome(JsonLine& json, const Outcome& outcome, bool has_text, size_t prompt_tokens) {
   const scheduler::DraftStats& drafts = outcome.last.drafts;
   const engine::Timings& timings = outcome.last.timings;
   json.key("ids").ids(outcome.ids).key("text");
   has_text ? json.text(outcome.text) : json.null();
+  if (!outcome.logprobs.empty()) write_logprobs(json, outcome.logprobs);
   json.key("finish_reason").text(reason_name(outcome.last.reason));
   json.key("token_sha").text(token_sha(outcome.ids));
   json.key("prompt_tokens").unsigned_integer(prompt_tokens);
@@ -214,6 +247,16 @@ void add_sampling(OptionTable& table, GenerateOptions& options) {
                          "of the draws; default: derived from the prompt's ids, so that the same "
                          "command gives the same reply",
                          kHere);
+  table.number("presence-penalty", options.presence_penalty, -kMostPenalty, kMostPenalty,
+               "taken off each token that the reply has already", kHere);
+  table.number("frequency-penalty", options.frequency_penalty, -kMostPenalty, kMostPenalty,
+               "taken off each token for every time that the reply has it", kHere);
+  table.number("repetition-penalty", options.repetition_penalty, 0, kMostRepetition,
+               "above 1, makes less probable what prompt and reply have already; default from "
+               "generation_config.json, else 1",
+               kHere);
+  table.integer("logprobs", options.logprobs, 0, engine::kMostLogprobs,
+                "with --json, each token's log probability and those of the K best", kHere);
   table.flag("ignore-eos", options.ignore_eos, "don't stop at an end token", kHere);
 }
 
@@ -226,7 +269,8 @@ Command generate_command(CLI::App& root) {
       "  flashlane generate --prompt 'def add(a, b):' --max-tokens 64 --temperature 0.7 --seed 1\n"
       "  flashlane generate --model synth:tiny,format=bf16 --prompt-ids ids.json --json\n"
       "\n--json prints "
-      "{\"ids\",\"text\",\"finish_reason\",\"token_sha\",\"prompt_tokens\",\"drafts\",\n"
+      "{\"ids\",\"text\",\"logprobs\",\"finish_reason\",\"token_sha\",\"prompt_tokens\",\"drafts\","
+      "\n"
       "\"timings\",\"memory\"}; token_sha is the sha256 of the reply's decimal ids joined by "
       "commas, end "
       "token\n"

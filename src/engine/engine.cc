@@ -270,6 +270,7 @@ void Engine::State::send(const Event& event) {
   CHECK(request.reply->events.push(
       {.kind = prefill ? ReplyEvent::Kind::kPrefill : ReplyEvent::Kind::kTokens,
        .tokens = event.tokens,
+       .logprobs = event.logprobs,
        .prefilled = event.prefilled}));
 }
 

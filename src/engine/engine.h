@@ -21,6 +21,8 @@ namespace flashlane::engine {
 
 using scheduler::DraftStats;
 using scheduler::FinishReason;
+using scheduler::kMostLogprobs;
+using scheduler::TokenLogprobs;
 using Request = scheduler::SequenceSpec;
 
 struct Timings {
@@ -33,8 +35,9 @@ struct Timings {
 struct ReplyEvent {
   enum class Kind : uint8_t { kPrefill, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  std::vector<int32_t> tokens = {};  // kTokens
-  int prefilled = 0;                 // kPrefill: prompt tokens done so far
+  std::vector<int32_t> tokens = {};          // kTokens
+  std::vector<TokenLogprobs> logprobs = {};  // kTokens: one for each, if asked for
+  int prefilled = 0;                         // kPrefill: prompt tokens done so far
   // kFinished; nothing follows it:
   FinishReason reason = FinishReason::kStop;
   Error error = {};

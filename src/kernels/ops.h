@@ -50,11 +50,25 @@ struct SampleParams {
   float top_p = 1;        // 1 = no cut
   float min_p = 0;        // 0 = no cut
   uint64_t seed = 0;
+  // Of tokens that came before; these values change nothing (penalties.h).
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  float repetition_penalty = 1;  // above 0
 };
 
 struct SampleRow {
   SampleParams params;
   int64_t position = 0;  // absolute position of the token being drawn
+  // What the penalties look at: the sequence's tokens up to the row, of which the first `prompt`
+  // are no reply, and behind them those that were drafted and are not among its rows yet.
+  std::span<const int32_t> context = {};
+  std::span<const int32_t> ahead = {};
+  int prompt = 0;
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
 };
 
 // Which complete blocks each row attends to. counts[row] of them, ascending, at blocks[row *
@@ -171,6 +185,12 @@ class Ops {
   // row's logits, parameters and position (E6).
   virtual void sample(int32_t* tokens, const float* logits, std::span<const SampleRow> rows,
                       int vocabulary) = 0;
+
+  // Natural logarithms of one row's softmax, of the logits as the model gives them: no temperature,
+  // no cuts, no penalties. best: the most probable tokens, as many as there is room for, ties to
+  // the lower id. of_tokens: the tokens are given, their logarithms are filled in.
+  virtual void log_probabilities(std::span<TokenLogprob> best, std::span<TokenLogprob> of_tokens,
+                                 const float* logits, int vocabulary) = 0;
 
   // Applies a sequence's pending rows, so that the state stands alone (before a copy, a move or a
   // snapshot). After it, pending_rows is 0.

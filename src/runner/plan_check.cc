@@ -72,6 +72,18 @@ Status check_tokens(const Segment& segment, size_t index, int vocabulary) {
   return {};
 }
 
+Status check_logprobs(const Segment& segment, size_t index, const PlanLimits& limits) {
+  if (segment.logprobs < -1 || segment.logprobs > scheduler::kMostLogprobs) {
+    return refuse("segment {} asks for {} log probabilities a token; the limit is {}", index,
+                  segment.logprobs, scheduler::kMostLogprobs);
+  }
+  if (segment.replacement < -1 || segment.replacement >= limits.vocabulary) {
+    return refuse("the replacement token of segment {} is {}; the vocabulary has {}", index,
+                  segment.replacement, limits.vocabulary);
+  }
+  return {};
+}
+
 Status check_drafts(const Segment& segment, size_t index, const PlanLimits& limits) {
   if (segment.draft_depth < 0 || segment.draft_depth > limits.max_draft) {
     return refuse("segment {} asks for {} drafts; the limit is {}", index, segment.draft_depth,
@@ -97,6 +109,10 @@ Status check_place(const Segment& segment, size_t index, int context, const Slot
   if (start < 0 || start > context - rows - after) {
     return refuse("segment {} has positions {} to {}; the context is {}", index, start,
                   int64_t{start} + rows + after - 1, context);
+  }
+  if (segment.reply_start < 0 || segment.reply_start > start + rows) {
+    return refuse("the reply of segment {} starts at {}, beyond its rows, {} to {}", index,
+                  segment.reply_start, start, start + rows - 1);
   }
   if (start == 0) return {};
   if (start > slot.length) {
@@ -124,6 +140,7 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits,
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
     RETURN_IF_ERROR(check_tokens(segment, i, limits.vocabulary));
+    RETURN_IF_ERROR(check_logprobs(segment, i, limits));
     RETURN_IF_ERROR(check_drafts(segment, i, limits));
     RETURN_IF_ERROR(
         check_place(segment, i, limits.context, slots[static_cast<size_t>(segment.slot)]));

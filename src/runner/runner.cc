@@ -4,6 +4,7 @@
 #include "runner/runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -55,13 +56,22 @@ Status check_options(const model::Model& model, const RunnerOptions& options) {
   return {};
 }
 
-kernels::SampleRow sample_row(const scheduler::Sampling& sampling, int position) {
+// The draw of the token behind `context`, a sequence's tokens from position 0 on, and `ahead`.
+kernels::SampleRow sample_row(const Segment& segment, std::span<const int32_t> context,
+                              std::span<const int32_t> ahead = {}) {
+  const scheduler::Sampling& sampling = segment.sampling;
   return {.params = {.temperature = sampling.temperature,
                      .top_k = sampling.top_k,
                      .top_p = sampling.top_p,
                      .min_p = sampling.min_p,
-                     .seed = sampling.seed},
-          .position = position};
+                     .seed = sampling.seed,
+                     .presence_penalty = sampling.presence_penalty,
+                     .frequency_penalty = sampling.frequency_penalty,
+                     .repetition_penalty = sampling.repetition_penalty},
+          .position = static_cast<int64_t>(context.size() + ahead.size()),
+          .context = context,
+          .ahead = ahead,
+          .prompt = segment.reply_start};
 }
 
 // A window's drafts stand as long as each is the token that the row before it drew; forced tokens
@@ -89,6 +99,9 @@ struct Chain {
   size_t segment;  // in the plan
   int row;         // in act.streams: the MTP head's last row of it
   int position;    // of that row; its logits draw the token two further on
+  // Tokens behind the kept rows: the one that was drawn last, then the drafts.
+  std::array<int32_t, kMaxWindow> ahead;
+  size_t ahead_count;
 };
 
 // None where nothing is ever drafted; a backlog goes into the head in one batch.
@@ -127,6 +140,7 @@ struct Runner::State {
   void take_in(const StepPlan& plan, StepResult& result);
   void draft(const StepPlan& plan, StepResult& result);
   void draw(int rows);
+  void add_logprobs(const Segment& segment, int row, scheduler::SegmentResult& result);
   void extend(const Segment& segment, int start, std::span<const int32_t> tokens,
               int32_t next_token = -1);
   void wait_for_head(const Segment& segment, int start, int row, int count);
@@ -280,7 +294,7 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
     if (!ends_prompt(segment)) continue;
     std::memcpy(wide_row(static_cast<int>(sample_rows.size())), slot(segment).state().last_wide,
                 row_bytes(1));
-    sample_rows.push_back(sample_row(segment.sampling, at(segment).length));
+    sample_rows.push_back(sample_row(segment, slot(segment).history()));
   }
   const int rows = static_cast<int>(sample_rows.size());
   if (rows == 0) return;
@@ -293,6 +307,7 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
     const Segment& segment = plan.segments[i];
     if (!ends_prompt(segment)) continue;
     result.segments[i].tokens = {drawn[static_cast<size_t>(row)]};
+    add_logprobs(segment, row, result.segments[i]);
     kept.push_back({.segment = i, .row = row++, .start = at(segment).length - 1});
   }
   take_in(plan, result);
@@ -302,9 +317,10 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
   forward(plan, Role::kDecode);
   sample_rows.clear();
   for (const Segment& segment : plan.segments) {
+    const std::span<const int32_t> history = slot(segment).history();
     for (size_t i = 0; i < segment.tokens.size(); ++i) {
-      const int position = segment.start_position + static_cast<int>(i) + 1;
-      sample_rows.push_back(sample_row(segment.sampling, position));
+      const size_t length = static_cast<size_t>(segment.start_position) + i + 1;
+      sample_rows.push_back(sample_row(segment, history.first(length)));
     }
   }
   const int rows = batch.rows();
@@ -322,6 +338,7 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     result.segments[i].tokens.assign(segment.tokens.begin() + 1,
                                      segment.tokens.begin() + kept_rows);
     result.segments[i].tokens.push_back(tokens[stood]);
+    add_logprobs(segment, row, result.segments[i]);
     Slot& slot_of = slot(segment);
     std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
     slot_of.commit_window(segment.start_position, kept_rows, at(segment));
@@ -339,8 +356,11 @@ void Runner::State::take_in(const StepPlan& plan, StepResult& result) {
   const auto start_chain = [&](const Kept& rows) {
     const Segment& segment = plan.segments[rows.segment];
     extend(segment, rows.start, result.segments[rows.segment].tokens);
-    chains.push_back(
-        {.segment = rows.segment, .row = batch.rows() - 1, .position = at(segment).length - 1});
+    chains.push_back({.segment = rows.segment,
+                      .row = batch.rows() - 1,
+                      .position = at(segment).length - 1,
+                      .ahead = {result.segments[rows.segment].tokens.back()},
+                      .ahead_count = 1});
   };
   for (const Kept& rows : kept) {
     const Segment& segment = plan.segments[rows.segment];
@@ -370,6 +390,27 @@ void Runner::State::draw(int rows) {
   CHECK_EQ(static_cast<size_t>(rows), sample_rows.size());
   drawn.resize(static_cast<size_t>(rows));
   model.ops().sample(drawn.data(), logits.as<float>(), sample_rows, limits.vocabulary);
+}
+
+// Of a segment's tokens, whose first one was drawn from logits row `row`. A token that a rule puts
+// in place of a drawn one gets its own value from the same row.
+void Runner::State::add_logprobs(const Segment& segment, int row,
+                                 scheduler::SegmentResult& result) {
+  if (segment.logprobs < 0) return;
+  const bool replaceable = segment.replacement != -1;
+  std::vector<kernels::TokenLogprob> best(
+      static_cast<size_t>(std::min(segment.logprobs, limits.vocabulary)));
+  for (const int32_t token : result.tokens) {
+    std::array<kernels::TokenLogprob, 2> own = {{{token, 0}, {segment.replacement, 0}}};
+    const auto vocabulary = static_cast<size_t>(limits.vocabulary);
+    model.ops().log_probabilities(best, std::span(own).first(replaceable ? 2 : 1),
+                                  logits.as<float>() + static_cast<size_t>(row) * vocabulary,
+                                  limits.vocabulary);
+    scheduler::TokenLogprobs out{.logprob = own[0].logprob, .of_replacement = own[1].logprob};
+    for (const auto& [id, logprob] : best) out.best.push_back({id, logprob});
+    result.logprobs.push_back(std::move(out));
+    ++row;
+  }
 }
 
 // Adds the MTP rows from `start` on to the batch: `tokens`, and `next_token` unless it is -1, are
@@ -406,14 +447,20 @@ void Runner::State::draft(const StepPlan& plan, StepResult& result) {
   for (keep_chains(plan, made); !chains.empty(); run_mtp()) {
     sample_rows.clear();
     for (const Chain& chain : chains) {
-      sample_rows.push_back(sample_row(plan.segments[chain.segment].sampling, chain.position + 2));
+      const Segment& segment = plan.segments[chain.segment];
+      sample_rows.push_back(sample_row(segment, slot(segment).history(),
+                                       std::span(chain.ahead).first(chain.ahead_count)));
+      CHECK_EQ(sample_rows.back().position, chain.position + 2);
     }
     const int rows = static_cast<int>(chains.size());
     model.mtp_head(activations, logits.as<float>(), activations.streams, rows, options.probe);
     draw(rows);
     for (size_t i = 0; i < chains.size(); ++i) {
-      result.segments[chains[i].segment].drafts.push_back(drawn[i]);
-      ++chains[i].position;
+      Chain& chain = chains[i];
+      result.segments[chain.segment].drafts.push_back(drawn[i]);
+      ++chain.position;
+      CHECK_LT(chain.ahead_count, chain.ahead.size());  // max_draft is below kMaxWindow
+      chain.ahead[chain.ahead_count++] = drawn[i];
     }
     keep_chains(plan, ++made);
     if (chains.empty()) return;

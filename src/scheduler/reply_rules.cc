@@ -33,6 +33,14 @@ Landed ReplyRules::commit(std::span<const int32_t> drawn) {
   return landed;
 }
 
+std::optional<int32_t> ReplyRules::replacement(int forced_rows) const {
+  const std::span<const int32_t> due = forced();
+  const auto rows = static_cast<size_t>(forced_rows);
+  if (rows < due.size()) return due[rows];
+  if (due.empty() && budget_counts()) return limits_.thinking.close_tokens.front();
+  return std::nullopt;
+}
+
 std::span<const int32_t> ReplyRules::forced() const {
   const std::span<const int32_t> waiting =
       std::span(limits_.thinking.close_tokens).subspan(next_forced_);

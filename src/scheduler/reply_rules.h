@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "scheduler/repetition_guard.h"
+#include "scheduler/step_result.h"
 #include "scheduler/stop.h"
 
 namespace flashlane::scheduler {
@@ -45,6 +46,8 @@ struct Landed {
   // How many of them are as drawn: all, or all but the last, which a rule then replaced. Unless it
   // is the count of drawn tokens, the drafts that came with them follow a token that isn't there.
   int unchanged = 0;
+  // One for each of `tokens` where the request asks for them.
+  std::vector<TokenLogprobs> logprobs = {};
   std::optional<ReplyEnd> end = {};  // set when the last of `tokens` ended the reply
   int repetition_period = 0;         // not 0 when the repetition guard fired on the last of them
 };
@@ -60,6 +63,10 @@ class ReplyRules {
   // looked at. Stops at the first token that ends the reply, was replaced, or made the guard fire;
   // what is left was drawn behind something that did not happen. Not to be called after the end.
   Landed commit(std::span<const int32_t> drawn);
+  // The only token that the next commit may put in place of a drawn one; none when it can't replace
+  // any. For segments that keep to draft_room() and, where forced tokens wait, have no other rows:
+  // `forced_rows` of them.
+  std::optional<int32_t> replacement(int forced_rows) const;
 
   // The tokens that come next whatever is drawn, as far as max_tokens lets them. A segment takes
   // at most draft_room() - 1 of them as rows. Holds until the next commit.

@@ -37,6 +37,15 @@ Status check_sampling(const Sampling& sampling) {
   if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
     return out_of("min_p", sampling.min_p, "from 0 to 1");
   }
+  if (!std::isfinite(sampling.presence_penalty)) {
+    return out_of("presence_penalty", sampling.presence_penalty, "finite");
+  }
+  if (!std::isfinite(sampling.frequency_penalty)) {
+    return out_of("frequency_penalty", sampling.frequency_penalty, "finite");
+  }
+  if (!(std::isfinite(sampling.repetition_penalty) && sampling.repetition_penalty > 0)) {
+    return out_of("repetition_penalty", sampling.repetition_penalty, "above 0");
+  }
   return {};
 }
 
@@ -63,6 +72,10 @@ Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
                                  [](const std::string& stop) { return !stop.empty(); });
   if (stops && options.token_bytes == nullptr) {
     return refuse("stop", invalid("stop strings need a tokenizer, and this model has none"));
+  }
+  if (spec.logprobs < -1 || spec.logprobs > kMostLogprobs) {
+    return refuse("logprobs", invalid("logprobs is {}; it must be -1 (none) to {}", spec.logprobs,
+                                      kMostLogprobs));
   }
   return check_sampling(spec.sampling);
 }
@@ -283,8 +296,10 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
 
 // Sends what landed; the sequence may be gone afterwards.
 void Scheduler::State::deliver(Sequence& sequence, Landed landed) {
-  events.push_back(
-      {.kind = Event::Kind::kTokens, .sequence = sequence.id, .tokens = std::move(landed.tokens)});
+  events.push_back({.kind = Event::Kind::kTokens,
+                    .sequence = sequence.id,
+                    .tokens = std::move(landed.tokens),
+                    .logprobs = std::move(landed.logprobs)});
   if (!landed.end) return;
   retire(sequence, *landed.end == ReplyEnd::kStop ? FinishReason::kStop : FinishReason::kLength);
 }

@@ -28,6 +28,7 @@ struct SequenceSpec {
       {};  // raw bytes; the token that completes one ends the reply
   ThinkingRules thinking = {};
   bool drafts = true;
+  int logprobs = -1;  // so many of the best tokens with each token's; 0 = its own only, -1 = none
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
@@ -42,8 +43,9 @@ struct Event {
   enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kFinished };
   Kind kind = Kind::kTokens;
   SequenceId sequence = {};
-  std::vector<int32_t> tokens = {};  // kTokens: newly committed reply tokens
-  int prefilled = 0;                 // kPrefilled: prompt tokens done so far
+  std::vector<int32_t> tokens = {};          // kTokens: newly committed reply tokens
+  std::vector<TokenLogprobs> logprobs = {};  // kTokens: one for each, if asked for
+  int prefilled = 0;                         // kPrefilled: prompt tokens done so far
   // kFinished:
   FinishReason reason = FinishReason::kStop;
   Error error = {};  // kError

@@ -64,6 +64,9 @@ Segment Sequence::prefill_segment(int rows, int depth) const {
           .tokens = {prompt.begin() + prefilled, prompt.begin() + end},
           .next_token = last ? -1 : prompt[static_cast<size_t>(end)],
           .sampling = spec.sampling,
+          .reply_start = last ? prompt_size() : 0,
+          .logprobs = last ? spec.logprobs : -1,
+          .replacement = last ? rules.replacement(0).value_or(-1) : -1,
           .draft_depth = last ? depth : 0,
           .uses_mtp = uses_mtp};
 }
@@ -72,14 +75,18 @@ Segment Sequence::verify_segment(const Window& window, int rows, int depth) cons
   CHECK(rows >= 0 && rows <= static_cast<int>(window.tokens.size()));
   std::vector<int32_t> tokens = {pending};
   tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.begin() + rows);
+  const int forced_rows = window.source == DraftSource::kForced ? rows : 0;
   return {.sequence = id,
           .slot = slot,
           .kind = SegmentKind::kVerify,
           .start_position = prompt_size() + rules.emitted() - 1,
           .tokens = std::move(tokens),
-          .forced_rows = window.source == DraftSource::kForced ? rows : 0,
+          .forced_rows = forced_rows,
           .next_token = -1,
           .sampling = spec.sampling,
+          .reply_start = prompt_size(),
+          .logprobs = spec.logprobs,
+          .replacement = rules.replacement(forced_rows).value_or(-1),
           .draft_depth = depth,
           .uses_mtp = uses_mtp};
 }
@@ -121,6 +128,15 @@ Landed Sequence::commit_window(const Segment& segment, const SegmentResult& resu
 Landed Sequence::land(const SegmentResult& result, const LookupVerdict& verdict) {
   Landed landed = rules.commit(result.tokens);
   pending = landed.tokens.back();
+  if (spec.logprobs >= 0) {
+    CHECK_EQ(result.logprobs.size(), result.tokens.size());
+    const size_t count = landed.tokens.size();
+    landed.logprobs.assign(result.logprobs.begin(),
+                           result.logprobs.begin() + static_cast<std::ptrdiff_t>(count));
+    if (static_cast<size_t>(landed.unchanged) < count) {
+      landed.logprobs.back().logprob = landed.logprobs.back().of_replacement;
+    }
+  }
   const bool as_drawn = static_cast<size_t>(landed.unchanged) == result.tokens.size();
   drafts = as_drawn && rules.forced().empty() ? result.drafts : std::vector<int32_t>{};
   if (uses_lookup) {

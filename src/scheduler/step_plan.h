@@ -15,14 +15,21 @@ struct SequenceId {
   friend bool operator==(SequenceId, SequenceId) = default;
 };
 
-// How a sequence's tokens are drawn. A draw is a pure function of the row's logits, these, and the
-// token's absolute position (E6).
+// Most alternatives that come with a token's log probability.
+inline constexpr int kMostLogprobs = 20;
+
+// How a sequence's tokens are drawn. A draw is a pure function of the row's logits, these, the
+// token's absolute position and, with penalties, the sequence's own tokens before it (E6).
 struct Sampling {
   float temperature = 0;  // 0 = greedy
   int top_k = 0;          // 0 = no cut
   float top_p = 1;        // 1 = no cut
   float min_p = 0;        // 0 = no cut
   uint64_t seed = 0;
+  // Of tokens that came before: in the reply, and for repetition in the prompt too.
+  float presence_penalty = 0;    // taken off once; 0 = none
+  float frequency_penalty = 0;   // taken off for each time; 0 = none
+  float repetition_penalty = 1;  // divides or multiplies; above 0, 1 = none
 };
 
 enum class SegmentKind : uint8_t { kPrefill, kVerify };
@@ -42,6 +49,13 @@ struct Segment {
   // end, where the first reply token is sampled.
   int32_t next_token = -1;
   Sampling sampling = {};
+  // Position of the first reply token, where one is drawn: it tells penalties what is the reply.
+  int reply_start = 0;
+  // With each token, its log probability and so many of the best ones; -1 = none at all.
+  int logprobs = -1;
+  // The token that a rule may put in place of the last one drawn, or -1; its log probability comes
+  // with each token too.
+  int32_t replacement = -1;
   // Drafts wanted for the sequence's next window; 0 keeps the MTP head out altogether.
   int draft_depth = 0;
   // False for a sequence that never drafts: its MTP state is then not kept at all.

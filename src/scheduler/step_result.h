@@ -12,10 +12,23 @@ struct MeasuredCost {
   double ms = 0;
 };
 
+// Natural logarithms of probabilities, as the model gives them: no temperature, cuts or penalties.
+struct Logprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+struct TokenLogprobs {
+  float logprob = 0;               // of the token itself
+  float of_replacement = 0;        // of the plan's `replacement`, if it names one
+  std::vector<Logprob> best = {};  // the most probable tokens, best first, ties to the lower id
+};
+
 struct SegmentResult {
   // Prefill that ends its prompt: the first reply token. Verify: the accepted drafts and the token
   // that follows them, i.e. at least one. Otherwise empty.
   std::vector<int32_t> tokens = {};
+  // One for each of `tokens` where the plan asks for them.
+  std::vector<TokenLogprobs> logprobs = {};
   // Drafts for the token positions after the last of `tokens`; at most the plan's draft_depth.
   std::vector<int32_t> drafts = {};
 };

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/json_reader.h"
 
@@ -15,14 +16,13 @@ namespace json = boost::json;
 
 namespace {
 
+constexpr double kMostRepetitionPenalty = 100;
+
 // Fields of the two APIs whose features are not built, with the values that ask for nothing.
 const std::vector<NeutralField>& shared_neutral_fields() {
   static const std::vector<NeutralField> fields = {
       {"n", {"1"}},
       {"logit_bias", {"{}"}},
-      {"presence_penalty", {"0"}},
-      {"frequency_penalty", {"0"}},
-      {"repetition_penalty", {"1"}},
   };
   return fields;
 }
@@ -35,8 +35,6 @@ const std::vector<NeutralField>& chat_neutral_fields() {
       {"functions", {"[]"}},
       {"function_call", {R"("none")"}},
       {"response_format", {R"({"type":"text"})"}},
-      {"logprobs", {"false"}},
-      {"top_logprobs", {"0"}},
       {"modalities", {R"(["text"])"}},
       {"audio", {}},
       {"prediction", {}},
@@ -50,7 +48,6 @@ const std::vector<NeutralField>& chat_neutral_fields() {
 
 const std::vector<NeutralField>& completion_neutral_fields() {
   static const std::vector<NeutralField> fields = {
-      {"logprobs", {}},
       {"suffix", {R"("")"}},
       {"echo", {"false"}},
       {"best_of", {"1"}},
@@ -85,6 +82,10 @@ void read_options(ObjectReader& body, ReplyOptions& out, std::optional<Error>& f
   out.min_p = body.number("min_p", 0, 1);
   out.top_k = body.integer("top_k", INT32_MIN, INT32_MAX);
   out.seed = body.bits64("seed");
+  out.presence_penalty = body.number("presence_penalty", -2, 2);
+  out.frequency_penalty = body.number("frequency_penalty", -2, 2);
+  out.repetition_penalty =
+      body.number("repetition_penalty", 0, kMostRepetitionPenalty, /*above=*/true);
   out.stop = body.texts("stop", kMaxStopStrings);
   const size_t stop_bytes =
       std::accumulate(out.stop.begin(), out.stop.end(), size_t{0},
@@ -105,6 +106,17 @@ void read_options(ObjectReader& body, ReplyOptions& out, std::optional<Error>& f
   (void)body.text("safety_identifier");
   (void)body.text("prompt_cache_key");
   for (const NeutralField& field : shared_neutral_fields()) body.neutral(field);
+}
+
+// Chat says whether it wants log probabilities, and how many alternatives, in two fields.
+void read_chat_logprobs(ObjectReader& body, ReplyOptions& out) {
+  const bool wanted = body.boolean("logprobs").value_or(false);
+  const std::optional<int64_t> best = body.integer("top_logprobs", 0, engine::kMostLogprobs);
+  if (wanted) {
+    out.logprobs = best.value_or(0);
+  } else if (best.value_or(0) > 0) {
+    body.fail("top_logprobs", ErrorCode::kInvalidArgument, "is only allowed with logprobs true");
+  }
 }
 
 std::optional<Role> to_role(std::string_view name) {
@@ -344,14 +356,18 @@ Result<ChatRequest> parse_chat_request(std::string_view body) {
       body, chat_neutral_fields(),
       [](ObjectReader& reader, ChatRequest& out, std::optional<Error>& failure) {
         read_messages(reader, out, failure);
+        read_chat_logprobs(reader, out.options);
         read_thinking(reader, out, failure);
       });
 }
 
 Result<CompletionRequest> parse_completion_request(std::string_view body) {
-  return parse_request<CompletionRequest>(body, completion_neutral_fields(),
-                                          [](ObjectReader& reader, CompletionRequest& out,
-                                             std::optional<Error>&) { read_prompt(reader, out); });
+  return parse_request<CompletionRequest>(
+      body, completion_neutral_fields(),
+      [](ObjectReader& reader, CompletionRequest& out, std::optional<Error>&) {
+        read_prompt(reader, out);
+        out.options.logprobs = reader.integer("logprobs", 0, engine::kMostLogprobs);
+      });
 }
 
 }  // namespace flashlane::server

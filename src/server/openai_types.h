@@ -28,6 +28,11 @@ struct ReplyOptions {
   std::optional<double> min_p;                  // 0..1
   std::optional<int64_t> top_k;                 // ≤ 0 = off
   std::optional<uint64_t> seed;
+  std::optional<double> presence_penalty;    // -2..2
+  std::optional<double> frequency_penalty;   // -2..2
+  std::optional<double> repetition_penalty;  // (0, 100]
+  // Log probabilities with so many alternatives; absent = none.
+  std::optional<int64_t> logprobs;  // 0..engine::kMostLogprobs
   std::vector<std::string> stop;
   bool stream = false;
   bool include_usage = false;

@@ -74,8 +74,14 @@ scheduler::Sampling make_sampling(const Services& services, const ReplyOptions& 
   const int64_t top_k = options.top_k.value_or(defaults.top_k);
   // A cut at the whole vocabulary is none.
   sampling.top_k = top_k <= 0 || top_k >= services.model.vocabulary ? 0 : static_cast<int>(top_k);
-  sampling.top_p = options.top_p ? static_cast<float>(*options.top_p) : defaults.top_p;
-  sampling.min_p = options.min_p ? static_cast<float>(*options.min_p) : defaults.min_p;
+  const auto or_default = [](const std::optional<double>& wanted, float otherwise) {
+    return wanted ? static_cast<float>(*wanted) : otherwise;
+  };
+  sampling.top_p = or_default(options.top_p, defaults.top_p);
+  sampling.min_p = or_default(options.min_p, defaults.min_p);
+  sampling.presence_penalty = or_default(options.presence_penalty, 0);
+  sampling.frequency_penalty = or_default(options.frequency_penalty, 0);
+  sampling.repetition_penalty = or_default(options.repetition_penalty, defaults.repetition_penalty);
   sampling.seed = options.seed.value_or(default_seed(prompt, services.seed_salt));
   return sampling;
 }
@@ -116,6 +122,7 @@ std::optional<ApiError> finish_plan(const Services& services, const ServerOption
   if (!options.ignore_eos) plan.request.end_ids = services.generation.eos_ids;
   plan.request.stop_strings = options.stop;
   plan.request.drafts = options.draft;
+  plan.request.logprobs = static_cast<int>(options.logprobs.value_or(-1));
   plan.model = options.model.empty() ? services.model.name : options.model;
   return std::nullopt;
 }

@@ -89,7 +89,8 @@ json::object ReplyFormat::flashlane_block(const ReplyEnd& end) const {
   return out;
 }
 
-std::string ReplyFormat::whole_body(const TextDelta& text, const ReplyEnd& end) const {
+std::string ReplyFormat::whole_body(const TextDelta& text, const ReplyEnd& end,
+                                    json::value logprobs) const {
   json::object choice;
   choice["index"] = 0;
   if (chat_) {
@@ -101,7 +102,7 @@ std::string ReplyFormat::whole_body(const TextDelta& text, const ReplyEnd& end) 
   } else {
     choice["text"] = text.content;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = json::string(end.finish_reason);
   json::object body = envelope(/*chunk=*/false);
   body["choices"] = json::array{std::move(choice)};
@@ -110,10 +111,10 @@ std::string ReplyFormat::whole_body(const TextDelta& text, const ReplyEnd& end) 
   return json::serialize(body);
 }
 
-std::string ReplyFormat::chunk_event(json::object choice) const {
+std::string ReplyFormat::chunk_event(json::object choice, json::value logprobs) const {
   json::object chunk = envelope(/*chunk=*/true);
   choice["index"] = 0;
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = nullptr;
   chunk["choices"] = json::array{std::move(choice)};
   if (include_usage_) chunk["usage"] = nullptr;
@@ -122,26 +123,27 @@ std::string ReplyFormat::chunk_event(json::object choice) const {
 
 std::string ReplyFormat::opening_event() const {
   if (!chat_) return {};
-  return chunk_event({{"delta", json::object{{"role", "assistant"}, {"content", ""}}}});
+  return chunk_event({{"delta", json::object{{"role", "assistant"}, {"content", ""}}}}, nullptr);
 }
 
-std::string ReplyFormat::delta_events(const TextDelta& delta) const {
+std::string ReplyFormat::delta_events(const TextDelta& delta, json::value logprobs) const {
   std::string out;
   if (!chat_) {
-    if (!delta.content.empty()) out = chunk_event({{"text", delta.content}});
+    if (!delta.content.empty()) out = chunk_event({{"text", delta.content}}, std::move(logprobs));
     return out;
   }
-  // One field a chunk, as clients that look for either expect.
+  // One field a chunk, as clients that look for either expect; log probabilities come once.
   if (!delta.reasoning.empty()) {
-    out += chunk_event({{"delta", json::object{{"reasoning_content", delta.reasoning}}}});
+    out += chunk_event({{"delta", json::object{{"reasoning_content", delta.reasoning}}}},
+                       std::exchange(logprobs, nullptr));
   }
   if (!delta.content.empty()) {
-    out += chunk_event({{"delta", json::object{{"content", delta.content}}}});
+    out += chunk_event({{"delta", json::object{{"content", delta.content}}}}, std::move(logprobs));
   }
   return out;
 }
 
-std::string ReplyFormat::end_events(const ReplyEnd& end) const {
+std::string ReplyFormat::end_events(const ReplyEnd& end, json::value logprobs) const {
   json::object choice;
   choice["index"] = 0;
   if (chat_) {
@@ -149,7 +151,7 @@ std::string ReplyFormat::end_events(const ReplyEnd& end) const {
   } else {
     choice["text"] = "";
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = json::string(end.finish_reason);
   json::object chunk = envelope(/*chunk=*/true);
   chunk["choices"] = json::array{std::move(choice)};

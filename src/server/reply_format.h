@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,19 +31,22 @@ class ReplyFormat {
 
   const std::string& id() const { return id_; }
 
-  std::string whole_body(const TextDelta& text, const ReplyEnd& end) const;
+  // `logprobs`: the choice's field, null without any.
+  std::string whole_body(const TextDelta& text, const ReplyEnd& end,
+                         boost::json::value logprobs) const;
 
   // Stream events, complete with "data: " and the blank line.
   std::string opening_event() const;  // chat: the role; completions: none (empty)
-  std::string delta_events(const TextDelta& delta) const;
-  std::string end_events(const ReplyEnd& end) const;  // finish reason, and usage if asked for
+  std::string delta_events(const TextDelta& delta, boost::json::value logprobs) const;
+  // Finish reason, and usage if asked for.
+  std::string end_events(const ReplyEnd& end, boost::json::value logprobs) const;
   static std::string error_event(const ApiError& error);
   static std::string_view done_event() { return "data: [DONE]\n\n"; }
   static std::string_view keep_alive_comment() { return ": keep-alive\n\n"; }
 
  private:
   boost::json::object envelope(bool chunk) const;
-  std::string chunk_event(boost::json::object choice) const;
+  std::string chunk_event(boost::json::object choice, boost::json::value logprobs) const;
   boost::json::object flashlane_block(const ReplyEnd& end) const;
 
   const bool chat_;

@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "server/log.h"
 #include "server/reply_format.h"
+#include "server/reply_logprobs.h"
 #include "server/reply_text.h"
 
 namespace flashlane::server {
@@ -32,7 +33,8 @@ class ReplyRun {
         prompt_tokens_(plan.request.prompt.size()),
         writer_(writer),
         format_(plan, options),
-        text_(services.tokenizer, plan) {}
+        text_(services.tokenizer, plan),
+        logprobs_(services.tokenizer, plan) {}
 
   void run(engine::Reply reply) {
     if (stream_) {
@@ -50,7 +52,7 @@ class ReplyRun {
     for (;;) {
       if (std::optional<engine::ReplyEvent> event = reply.next(kPoll)) {
         if (event->kind == engine::ReplyEvent::Kind::kFinished) return take_end(*event);
-        if (event->kind == engine::ReplyEvent::Kind::kTokens) take_tokens(event->tokens);
+        if (event->kind == engine::ReplyEvent::Kind::kTokens) take_tokens(*event);
       }
       if (writer_.client_gone()) return cancel(reply, Outcome::kClientGone);
       if (writer_.stopping()) return cancel(reply, Outcome::kStopping);
@@ -70,7 +72,10 @@ class ReplyRun {
     return outcome;
   }
 
-  void take_tokens(const std::vector<int32_t>& tokens) { deliver(text_.push(tokens)); }
+  void take_tokens(const engine::ReplyEvent& event) {
+    logprobs_.push(event.tokens, event.logprobs);
+    deliver(text_.push(event.tokens));
+  }
 
   Outcome take_end(const engine::ReplyEvent& event) {
     end_.drafts = event.drafts;
@@ -102,7 +107,8 @@ class ReplyRun {
 
   void deliver(const TextDelta& delta) {
     if (stream_) {
-      send_piece(format_.delta_events(delta));
+      // Text that is held back keeps its tokens' log probabilities waiting with it.
+      if (!delta.empty()) send_piece(format_.delta_events(delta, logprobs_.take()));
     } else {
       whole_.reasoning += delta.reasoning;
       whole_.content += delta.content;
@@ -118,9 +124,9 @@ class ReplyRun {
   void finish(Outcome outcome) {
     if (outcome == Outcome::kFinished) {
       if (stream_) {
-        send_piece(format_.end_events(end_));
+        send_piece(format_.end_events(end_, logprobs_.take()));
       } else {
-        writer_.send({.status = 200, .body = format_.whole_body(whole_, end_)});
+        writer_.send({.status = 200, .body = format_.whole_body(whole_, end_, logprobs_.take())});
       }
     } else {
       if (outcome == Outcome::kStopping) failure_ = http_error(503, "the server is stopping");
@@ -169,6 +175,7 @@ class ReplyRun {
   ResponseWriter& writer_;
   const ReplyFormat format_;
   ReplyText text_;
+  ReplyLogprobs logprobs_;
   TextDelta whole_;
   ReplyEnd end_;
   ApiError failure_;

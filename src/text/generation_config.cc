@@ -11,6 +11,7 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr size_t kMaxEndTokens = 64;
+constexpr double kLeastPenalty = 1e-3;  // it divides
 constexpr int64_t kMaxId = std::numeric_limits<int32_t>::max();
 
 // Null counts as absent: files written by the usual tools carry nulls for unset values.
@@ -86,6 +87,8 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
   RETURN_IF_ERROR(read_float(object, "temperature", 0, 100, config.temperature));
   RETURN_IF_ERROR(read_float(object, "top_p", 0, 1, config.top_p));
   RETURN_IF_ERROR(read_float(object, "min_p", 0, 1, config.min_p));
+  RETURN_IF_ERROR(
+      read_float(object, "repetition_penalty", kLeastPenalty, 100, config.repetition_penalty));
   dom::element element;
   if (find(object, "top_k", element)) {
     RETURN_IF_ERROR(read_integer("top_k", element, kMaxId, config.top_k));

@@ -16,6 +16,7 @@ struct GenerationConfig {
   int top_k = 0;  // 0: no limit
   float top_p = 1;
   float min_p = 0;
+  float repetition_penalty = 1;
   bool do_sample = false;
 };
 

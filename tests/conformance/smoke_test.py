@@ -1,6 +1,7 @@
 """The promise, from outside, over HTTP on the bundled model: the same request gives the same tokens
 drafted or plain, again, and in the company of 1, 2, 4, 8 and 16 streams, greedy and seeded, long and
-short together, while other clients come and leave in the middle (E1, E2, E4, H2).
+short together, with penalties and log probabilities among them, while other clients come and leave
+in the middle (E1, E2, E4, E6, H2).
 
     smoke_test.py BINARY [REQUESTS]    with a number, that many requests instead of 16, for slow builds
 
@@ -35,12 +36,16 @@ def requests():
     for i in range(REQUESTS):
         body = {"max_tokens": (12, 64, 24, 48)[i % 4], "ignore_eos": i % 3 != 0}
         body |= {"temperature": 0.8, "seed": 100 + i} if i % 2 else {"temperature": 0}
+        if i % 4 in (1, 2):
+            body |= {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_penalty": 1.1}
         prompt = PROMPTS[i]
         if prompt["via"] == "chat":
             body |= {"messages": [{"role": "user", "content": prompt["text"]}],
                      "enable_thinking": i % 4 == 0}
+            body |= {"logprobs": True, "top_logprobs": 3} if i % 3 == 0 else {}
             bodies.append(("/v1/chat/completions", body))
         else:
+            body |= {"logprobs": 2} if i % 3 == 0 else {}
             bodies.append(("/v1/completions", body | {"prompt": prompt["text"]}))
     return bodies
 
@@ -70,7 +75,8 @@ class Smoke(support.CommandTest):
         connection.close()
         if response.status != 200:
             raise AssertionError(f"{response.status}: {text.decode()}")
-        return json.loads(text)["flashlane"]
+        reply = json.loads(text)
+        return reply["flashlane"] | {"logprobs": reply["choices"][0]["logprobs"]}
 
     def status(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
@@ -96,24 +102,27 @@ class Smoke(support.CommandTest):
             time.sleep(0.05)
         return left
 
-    def equal(self, sha, reply, what):
-        self.assertEqual(sha, reply["token_sha"], what)
+    def equal(self, known, reply, what):
+        """Same tokens and, to the last bit, the same log probabilities where they were asked for."""
+        self.assertEqual(known["token_sha"], reply["token_sha"], what)
+        self.assertEqual(known["logprobs"], reply["logprobs"], what)
         self.compared += 1
 
     def test_the_promise(self):
         bodies = requests()
-        shas = []
+        known = []
         accepted = 0
         for i, (path, body) in enumerate(bodies):
             plain = self.ask(path, body | {"draft": False})
             self.assertEqual(plain["drafts"]["drafted"], 0)
             drafted = self.ask(path, body)
             accepted += drafted["drafts"]["accepted"]
-            self.equal(plain["token_sha"], drafted, f"request {i}, drafted against plain")
-            self.equal(plain["token_sha"], self.ask(path, body), f"request {i}, again")
-            shas.append(plain["token_sha"])
+            self.equal(plain, drafted, f"request {i}, drafted against plain")
+            self.equal(plain, self.ask(path, body), f"request {i}, again")
+            known.append(plain)
         self.assertGreater(accepted, 0)
-        self.assertEqual(len(set(shas)), REQUESTS, "replies that are alike would say nothing")
+        self.assertGreaterEqual(sum(reply["logprobs"] is not None for reply in known), REQUESTS // 3)
+        self.assertEqual(len({reply["token_sha"] for reply in known}), REQUESTS, "replies that are alike would say nothing")
         left = 0
         with concurrent.futures.ThreadPoolExecutor(max(STREAMS) + 1) as pool:
             for streams in STREAMS:
@@ -132,7 +141,7 @@ class Smoke(support.CommandTest):
                 stopping.set()
                 left += leaver.result()
                 for (i, draft), reply in zip(runs, replies):
-                    self.equal(shas[i], reply, f"request {i}, draft {draft}, {streams} streams")
+                    self.equal(known[i], reply, f"request {i}, draft {draft}, {streams} streams")
         self.assertGreater(left, 10, "hardly anybody left early")
         deadline = time.monotonic() + PATIENCE_S
         while (now := self.status())["running"] + now["waiting"] > 0:
@@ -159,6 +168,7 @@ class Smoke(support.CommandTest):
             for sampling in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
                 body = {"messages": [{"role": "user", "content": question}], "max_tokens": 96 if WHOLE else 40,
                         "enable_thinking": True, "ignore_eos": True, "return_token_ids": True,
+                        "logprobs": True,
                         **sampling}
                 free = self.ask("/v1/chat/completions", body | {"draft": False})["token_ids"]
                 natural = free.index(end) if end in free else len(free)
@@ -171,7 +181,7 @@ class Smoke(support.CommandTest):
                     what = (question, sampling, budget, draft)
                     alone = self.ask("/v1/chat/completions",
                                      body | {"thinking_budget": budget, "draft": draft})
-                    self.equal(alone["token_sha"], reply, what)
+                    self.equal(alone, reply, what)
                     ids = reply["token_ids"]
                     if natural < budget - 1:
                         self.assertEqual(ids, free, what)
@@ -181,7 +191,7 @@ class Smoke(support.CommandTest):
                     self.assertEqual(ids[:at], free[:at], what)
                     self.assertEqual(ids[at:at + len(close)], close, what)
                 for (budget, _), plain, drafted in zip(runs[::2], replies[::2], replies[1::2]):
-                    self.equal(plain["token_sha"], drafted, (question, budget))
+                    self.equal(plain, drafted, (question, budget))
         print(f"{self.compared} comparisons, thinking cut {cuts} times")
         self.assertGreaterEqual(cuts, 16 if WHOLE else 8)
 

@@ -103,9 +103,10 @@ Reply by_steps(const World& world, const std::function<int()>& rows, bool force_
     if (within_room) count = std::min(count, reply.draft_room());
     Tokens before = result.tokens;
     Tokens drawn;
+    size_t taken = 0;
     if (force_rows) {
       const std::span<const int32_t> due = reply.forced();
-      const auto taken = std::min(due.size(), static_cast<size_t>(count - 1));
+      taken = std::min(due.size(), static_cast<size_t>(count - 1));
       drawn.assign(due.begin(), due.begin() + static_cast<std::ptrdiff_t>(taken));
       before.insert(before.end(), drawn.begin(), drawn.end());
       if (taken > 0) count = static_cast<int>(taken) + 1;
@@ -114,12 +115,16 @@ Reply by_steps(const World& world, const std::function<int()>& rows, bool force_
       drawn.push_back(world.draw(before));
       before.push_back(drawn.back());
     }
+    const std::optional<int32_t> replacement = reply.replacement(static_cast<int>(taken));
     const Landed landed = reply.commit(drawn);
     const auto kept = static_cast<std::ptrdiff_t>(landed.unchanged);
     RC_ASSERT(!landed.tokens.empty());
     RC_ASSERT(landed.tokens.size() <= drawn.size());
     RC_ASSERT(landed.tokens.size() - static_cast<size_t>(kept) <= 1U);
     RC_ASSERT(std::equal(drawn.begin(), drawn.begin() + kept, landed.tokens.begin()));
+    if (force_rows && within_room && static_cast<size_t>(kept) < landed.tokens.size()) {
+      RC_ASSERT(replacement == landed.tokens.back());  // known before the draw
+    }
     result.tokens.insert(result.tokens.end(), landed.tokens.begin(), landed.tokens.end());
     result.end = landed.end;
     RC_ASSERT(landed.repetition_period == 0 || result.period == 0);  // at most once

@@ -58,6 +58,9 @@ TEST(Plan, OmittedSamplingComesFromTheModel) {
   EXPECT_EQ(sampling.top_k, 20);
   EXPECT_EQ(sampling.top_p, 0.75f);
   EXPECT_EQ(sampling.min_p, 0.25f);
+  EXPECT_EQ(sampling.repetition_penalty, 1);
+  with.generation.repetition_penalty = 1.125f;
+  EXPECT_EQ(planned(with, ids({1})).request.sampling.repetition_penalty, 1.125f);
 }
 
 TEST(Plan, TheRequestGoesBeforeTheModel) {
@@ -70,11 +73,20 @@ TEST(Plan, TheRequestGoesBeforeTheModel) {
   request.options.top_k = -1;
   request.options.top_p = 0.5;
   request.options.min_p = 0.125;
+  request.options.presence_penalty = 0.5;
+  request.options.frequency_penalty = -0.5;
+  request.options.repetition_penalty = 1.5;
   const scheduler::Sampling sampling = planned(with, request).request.sampling;
   EXPECT_EQ(sampling.temperature, 0);
   EXPECT_EQ(sampling.top_k, 0);
   EXPECT_EQ(sampling.top_p, 0.5f);
   EXPECT_EQ(sampling.min_p, 0.125f);
+  EXPECT_EQ(sampling.presence_penalty, 0.5f);
+  EXPECT_EQ(sampling.frequency_penalty, -0.5f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(planned(with, request).request.logprobs, -1);
+  request.options.logprobs = 0;
+  EXPECT_EQ(planned(with, request).request.logprobs, 0);
   // Too small to divide by, and a cut at all tokens.
   request.options.temperature = 1e-30;
   request.options.top_k = INT64_MAX;

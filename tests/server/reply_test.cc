@@ -77,6 +77,73 @@ TEST(Reply, AStreamJoinedIsTheWholeReply) {
   }
 }
 
+// Lists of one reply's chunks, or of the whole, joined; a chunk without any has null.
+boost::json::array logprob_entries(const boost::json::value& body, std::string_view list) {
+  boost::json::array joined;
+  for (const boost::json::value& choice : body.at("choices").as_array()) {
+    const boost::json::value& logprobs = choice.at("logprobs");
+    if (logprobs.is_null()) continue;
+    const boost::json::array& part = logprobs.at(list).as_array();
+    joined.insert(joined.end(), part.begin(), part.end());
+  }
+  return joined;
+}
+
+TEST(Reply, LogProbabilitiesComeWithEveryTokenStreamedOrWhole) {
+  const Served served(hashed(testing::Drafting::kRandom));
+  const auto streamed = [&](std::string_view path, const std::string& body, std::string_view list) {
+    boost::json::array joined;
+    for (const std::string& data : sse_data(served.send(path, body).body)) {
+      if (data == "[DONE]") continue;
+      const boost::json::array part = logprob_entries(parsed(data), list);
+      joined.insert(joined.end(), part.begin(), part.end());
+    }
+    return joined;
+  };
+  const std::string chat_fields =
+      R"("max_tokens":90,"temperature":1,"seed":5,"enable_thinking":true,"thinking_budget":20,
+         "stop":["e"],"return_token_ids":true,"logprobs":true,"top_logprobs":2)";
+  const auto whole = parsed(served.send(kChat, ask(chat_fields)).body);
+  const boost::json::array entries = logprob_entries(whole, "content");
+  const boost::json::array& ids = whole.at("flashlane").at("token_ids").as_array();
+  ASSERT_EQ(entries.size(), ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<int32_t>(ids[i].as_int64());
+    const int32_t own[] = {id};
+    EXPECT_EQ(entries[i].at("token").as_string(),
+              testing::nano_tokenizer().decode(own, false).value());
+    EXPECT_EQ(entries[i].at("bytes").as_array().size(),
+              testing::nano_tokenizer().token_bytes(id).size());
+    EXPECT_EQ(entries[i].at("top_logprobs").as_array().size(), 2U);
+  }
+  EXPECT_EQ(streamed(kChat, ask(chat_fields + R"(,"stream":true)"), "content"), entries);
+
+  const std::string fields = R"("max_tokens":40,"ignore_eos":true,"logprobs":1)";
+  const auto completion = parsed(served.send(kCompletions, prompt(1, fields)).body);
+  const boost::json::array tokens = logprob_entries(completion, "tokens");
+  const boost::json::array offsets = logprob_entries(completion, "text_offset");
+  EXPECT_EQ(tokens.size(), 40U);
+  EXPECT_EQ(offsets.front(), 0);
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    EXPECT_EQ(streamed(kCompletions, prompt(1, fields + R"(,"stream":true)"), list),
+              logprob_entries(completion, list))
+        << list;
+  }
+  std::vector<int32_t> before = {1, 7};
+  const boost::json::array own = logprob_entries(completion, "token_logprobs");
+  const auto plain = parsed(
+      served.send(kCompletions, prompt(1, fields + R"(,"return_token_ids":true,"draft":false)"))
+          .body);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const auto id =
+        static_cast<int32_t>(plain.at("flashlane").at("token_ids").as_array().at(i).as_int64());
+    EXPECT_EQ(own[i].to_number<double>(), static_cast<double>(testing::fake_logprob(before, id)));
+    before.push_back(id);
+  }
+  const auto none = parsed(served.send(kCompletions, prompt(1, R"("max_tokens":3)")).body);
+  EXPECT_TRUE(none.at("choices").at(0).at("logprobs").is_null());
+}
+
 TEST(Reply, DraftsChangeNothingButTheFigures) {
   const Served served(hashed(testing::Drafting::kRandom));
   for (const char* sampling : {R"("temperature":0)", R"("temperature":1,"seed":5)"}) {

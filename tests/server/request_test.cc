@@ -143,6 +143,20 @@ TEST(Request, ValuesThatAskForNothingAreAccepted) {
   }
 }
 
+TEST(Request, LogProbabilitiesAndPenaltiesAreRead) {
+  EXPECT_EQ(chat(R"("logprobs":false,"top_logprobs":0)").options.logprobs, std::nullopt);
+  EXPECT_EQ(chat(R"("logprobs":true)").options.logprobs, 0);
+  EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":20)").options.logprobs, 20);
+  const auto completion = parse_completion_request(with_prompt(R"("logprobs":3)"));
+  ASSERT_TRUE(completion.ok());
+  EXPECT_EQ(completion->options.logprobs, 3);
+  const ReplyOptions options =
+      chat(R"("presence_penalty":-2,"frequency_penalty":0.5,"repetition_penalty":1.25)").options;
+  EXPECT_EQ(options.presence_penalty, -2);
+  EXPECT_EQ(options.frequency_penalty, 0.5);
+  EXPECT_EQ(options.repetition_penalty, 1.25);
+}
+
 TEST(Request, ChatFieldsAreRefusedByName) {
   const Refusal refusals[] = {
       {R"("model":1)", "model", "must be a string, not a number"},
@@ -187,13 +201,16 @@ TEST(Request, ChatFieldsAreRefusedByName) {
       {R"("tool_choice":"auto")", "tool_choice", "not supported yet"},
       {R"("functions":[{}])", "functions", "not supported yet"},
       {R"("response_format":{"type":"json_object"})", "response_format", "not supported yet"},
-      {R"("logprobs":true)", "logprobs", "not supported yet"},
-      {R"("top_logprobs":2)", "top_logprobs", "not supported yet"},
+      {R"("logprobs":5)", "logprobs", "true or false"},
+      {R"("top_logprobs":2)", "top_logprobs", "only allowed with logprobs true"},
+      {R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "is 21"},
+      {R"("logprobs":true,"top_logprobs":-1)", "top_logprobs", "from 0 to 20"},
       {R"("n":2)", "n", "leave it out or send 1"},
       {R"("logit_bias":{"5":1})", "logit_bias", "not supported yet"},
-      {R"("presence_penalty":0.5)", "presence_penalty", "not supported yet"},
-      {R"("frequency_penalty":-1)", "frequency_penalty", "not supported yet"},
-      {R"("repetition_penalty":1.1)", "repetition_penalty", "not supported yet"},
+      {R"("presence_penalty":2.5)", "presence_penalty", "from -2 to 2"},
+      {R"("frequency_penalty":-3)", "frequency_penalty", "is -3"},
+      {R"("repetition_penalty":0)", "repetition_penalty", "above 0 and at most 100"},
+      {R"("repetition_penalty":"1.1")", "repetition_penalty", "not a string"},
       {R"("audio":{"voice":"x"})", "audio", "not supported yet"},
       {R"("store":true)", "store", "not supported yet"},
       {R"("prompt":"x")", "prompt", "not a field"},
@@ -271,7 +288,9 @@ TEST(Request, PromptsOfEveryShape) {
       {R"({"prompt":[1,2.5]})", "prompt[1]", "an integer"},
       {R"({"prompt":[[[1]]]})", "prompt[0]", "a list"},
       {R"({"prompt":"a","echo":true})", "echo", "not supported yet"},
-      {R"({"prompt":"a","logprobs":0})", "logprobs", "not supported yet"},
+      {R"({"prompt":"a","logprobs":21})", "logprobs", "is 21"},
+      {R"({"prompt":"a","logprobs":true})", "logprobs", "not a boolean"},
+      {R"({"prompt":"a","top_logprobs":1})", "top_logprobs", "not a field"},
       {R"({"prompt":"a","best_of":2})", "best_of", "not supported yet"},
       {R"({"prompt":"a","suffix":"b"})", "suffix", "not supported yet"},
       {R"({"prompt":"a","messages":[]})", "messages", "not a field"},

@@ -289,23 +289,52 @@ void Ledger::take_event(const Event& event) {
       }
       record.prefilled = event.prefilled;
       break;
-    case Event::Kind::kTokens: {
-      if (record.prefilled != prompt || record.stage == Stage::kWaiting || event.tokens.empty()) {
-        breach(fmt::format("{}: tokens out of place", id));
-      }
-      record.stage = Stage::kDecoding;
-      record.tokens.insert(record.tokens.end(), event.tokens.begin(), event.tokens.end());
-      const std::vector<int32_t>& solo = record.solo.tokens;
-      if (record.tokens.size() > solo.size() ||
-          !std::equal(record.tokens.begin(), record.tokens.end(), solo.begin())) {
-        breach(fmt::format("reply {} is no beginning of its solo run", id));
-      }
+    case Event::Kind::kTokens:
+      take_tokens(event, record);
       break;
-    }
     case Event::Kind::kFinished:
       take_end(event, record);
       live_.erase(found);
       break;
+  }
+}
+
+void Ledger::take_tokens(const Event& event, Record& record) {
+  const uint64_t id = event.sequence.value;
+  if (record.prefilled != static_cast<int>(record.spec.prompt.size()) ||
+      record.stage == Stage::kWaiting || event.tokens.empty()) {
+    breach(fmt::format("{}: tokens out of place", id));
+  }
+  record.stage = Stage::kDecoding;
+  take_logprobs(event, record);
+  record.tokens.insert(record.tokens.end(), event.tokens.begin(), event.tokens.end());
+  const std::vector<int32_t>& solo = record.solo.tokens;
+  if (record.tokens.size() > solo.size() ||
+      !std::equal(record.tokens.begin(), record.tokens.end(), solo.begin())) {
+    breach(fmt::format("reply {} is no beginning of its solo run", id));
+  }
+}
+
+// Each token's own value at its own place in the reply, whatever window it came in.
+void Ledger::take_logprobs(const Event& event, const Record& record) {
+  const bool wanted = record.spec.logprobs >= 0;
+  if (event.logprobs.size() != (wanted ? event.tokens.size() : 0)) {
+    return breach(fmt::format("{}: {} log probabilities for {} tokens", event.sequence.value,
+                              event.logprobs.size(), event.tokens.size()));
+  }
+  std::vector<int32_t> history = record.spec.prompt;
+  history.insert(history.end(), record.tokens.begin(), record.tokens.end());
+  for (size_t i = 0; i < event.logprobs.size(); ++i) {
+    const scheduler::TokenLogprobs& own = event.logprobs[i];
+    bool right = own.logprob == testing::fake_logprob(history, event.tokens[i]) &&
+                 own.best.size() == static_cast<size_t>(record.spec.logprobs);
+    for (const auto& [token, logprob] : own.best) {
+      right = right && logprob == testing::fake_logprob(history, token);
+    }
+    if (!right) breach(fmt::format("{}: log probabilities of another row", event.sequence.value));
+    const auto drawn = testing::fake_token(history, record.spec.sampling, vocabulary_, memory_);
+    tally_.add(drawn == event.tokens[i] ? Seen::kLogprobs : Seen::kReplacedLogprobs);
+    history.push_back(event.tokens[i]);
   }
 }
 

@@ -79,6 +79,8 @@ class Ledger {
   void prompt_turn();
   void decode_turn();
   void take_event(const scheduler::Event& event);
+  void take_tokens(const scheduler::Event& event, Record& record);
+  void take_logprobs(const scheduler::Event& event, const Record& record);
   void take_end(const scheduler::Event& event, Record& record);
   void mark(uint64_t value) { trace_ = splitmix64(trace_ ^ value); }
 

@@ -20,6 +20,8 @@ enum class Seen : uint8_t {
   kAcceptedDraft,
   kForcedRow,
   kCopiedRow,  // in a window that is wider than the head's drafts
+  kLogprobs,
+  kReplacedLogprobs,  // of a token that a rule put in place of a drawn one
   kCancelWaiting,
   kCancelFilling,
   kCancelDecoding,
@@ -50,6 +52,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "accepted drafts",
     "forced rows",
     "copied rows",
+    "log probabilities",
+    "replaced log probabilities",
     "cancelled waiting",
     "cancelled filling",
     "cancelled decoding",

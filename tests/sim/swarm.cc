@@ -68,6 +68,7 @@ Swarm choose_swarm(Dice& dice) {
   swarm.sampled = dice.roll(0, 2);
   swarm.no_drafts = dice.roll(0, 4);
   swarm.thinking = dice.roll(0, 3);
+  swarm.logprobs = dice.roll(0, 3);
   swarm.memory = dice.once_in(3) ? dice.roll(1, 2) : 0;
   return swarm;
 }
@@ -89,6 +90,7 @@ scheduler::SequenceSpec choose_request(const Swarm& swarm, Dice& dice) {
     spec.stop_strings = {dice.pick<const char*>(kStops), dice.pick<const char*>(kStops)};
   }
   spec.drafts = !dice.once_in(swarm.no_drafts);
+  if (dice.once_in(swarm.logprobs)) spec.logprobs = dice.roll(0, 2);
   if (dice.once_in(swarm.thinking)) {
     spec.thinking.budget = dice.roll(1, 12);
     spec.thinking.end_token = dice.roll(0, last_id);

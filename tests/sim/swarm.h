@@ -39,6 +39,7 @@ struct Swarm {
   int sampled = 0;
   int no_drafts = 0;
   int thinking = 0;  // with a budget
+  int logprobs = 0;
 };
 
 // The text of each token id.

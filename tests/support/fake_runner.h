@@ -31,6 +31,13 @@ inline int32_t fake_token(std::span<const int32_t> history, const scheduler::Sam
   return static_cast<int32_t>(hash % static_cast<uint64_t>(vocabulary));
 }
 
+// The log probability of `token` after `history`: a hash of both.
+inline float fake_logprob(std::span<const int32_t> history, int32_t token) {
+  uint64_t hash = splitmix64(static_cast<uint64_t>(token) + 99);
+  for (const int32_t before : history) hash = splitmix64(hash ^ static_cast<uint64_t>(before + 1));
+  return -static_cast<float>(hash % 4096) / 64;
+}
+
 struct FakeRunner {
   int vocabulary = 16;
   int memory = 0;
@@ -105,6 +112,7 @@ struct FakeRunner {
       return result;
     }
     result.tokens = {fake_token(history, segment.sampling, vocabulary, memory)};
+    add_logprobs(segment, history, result);
     result.drafts = drafts(slot, segment, result.tokens.back());
     return result;
   }
@@ -120,10 +128,23 @@ struct FakeRunner {
       const int32_t token = forced ? segment.tokens[row + 1]
                                    : fake_token(history, segment.sampling, vocabulary, memory);
       result.tokens.push_back(token);
+      add_logprobs(segment, history, result);
       if (row + 1 < segment.tokens.size() && segment.tokens[row + 1] != token) break;
     }
     result.drafts = drafts(slot, segment, result.tokens.back());
     return result;
+  }
+
+  // Of the newest token, which follows `history`.
+  static void add_logprobs(const scheduler::Segment& segment, std::span<const int32_t> history,
+                           scheduler::SegmentResult& result) {
+    if (segment.logprobs < 0) return;
+    scheduler::TokenLogprobs out{.logprob = fake_logprob(history, result.tokens.back())};
+    if (segment.replacement >= 0) out.of_replacement = fake_logprob(history, segment.replacement);
+    for (int32_t id = 0; id < segment.logprobs; ++id) {
+      out.best.push_back({id, fake_logprob(history, id)});
+    }
+    result.logprobs.push_back(std::move(out));
   }
 
   std::vector<int32_t> drafts(const Slot& slot, const scheduler::Segment& segment,

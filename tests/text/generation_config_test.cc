@@ -41,6 +41,7 @@ TEST(GenerationConfig, RefusesByKey) {
       {R"({"temperature":-1})", "temperature is -1, not within 0 to 100"},
       {R"({"top_p":1.5})", "top_p is 1.5, not within 0 to 1"},
       {R"({"min_p":-0.1})", "min_p is -0.1"},
+      {R"({"repetition_penalty":0})", "repetition_penalty is 0"},
       {R"({"top_k":2.5})", "top_k is not an integer"},
       {R"({"top_k":-1})", "top_k is -1"},
       {R"({"do_sample":1})", "do_sample is not true or false"},

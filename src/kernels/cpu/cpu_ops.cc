@@ -146,6 +146,12 @@ void CpuOps::sample(int32_t* tokens, const float* logits, std::span<const Sample
   });
 }
 
+void CpuOps::log_probabilities(std::span<TokenLogprob> best, std::span<TokenLogprob> of_tokens,
+                               const float* logits, int vocabulary) {
+  CHECK_LE(vocabulary, limits_.vocabulary);
+  kernels::log_probabilities(best, of_tokens, logits, vocabulary, workers_.front().sampler);
+}
+
 }  // namespace cpu
 
 Result<std::unique_ptr<Ops>> make_cpu_ops(std::string_view isa, int threads) {

@@ -71,6 +71,8 @@ class CpuOps final : public Ops {
                 const MtpWeights& weights) override;
   void sample(int32_t* tokens, const float* logits, std::span<const SampleRow> rows,
               int vocabulary) override;
+  void log_probabilities(std::span<TokenLogprob> best, std::span<TokenLogprob> of_tokens,
+                         const float* logits, int vocabulary) override;
   void settle_gdn(const GdnState& state, int pending_rows, const GdnWeights& weights) override;
   void settle_ple(const PleState& state, int pending_rows, const PleWeights& weights) override;
 

@@ -207,5 +207,11 @@ void ReferenceOps::sample(int32_t* tokens, const float* logits, std::span<const 
   }
 }
 
+void ReferenceOps::log_probabilities(std::span<TokenLogprob> best,
+                                     std::span<TokenLogprob> of_tokens, const float* logits,
+                                     int vocabulary) {
+  kernels::log_probabilities(best, of_tokens, logits, vocabulary, sampler_);
+}
+
 }  // namespace reference
 }  // namespace flashlane::kernels
