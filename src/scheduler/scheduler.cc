@@ -84,6 +84,7 @@ struct Scheduler::State {
   explicit State(SchedulerOptions chosen)
       : options(std::move(chosen)),
         slots(static_cast<size_t>(options.slots)),
+        trace(options.trace_entries),
         share(options.decode_share),
         policy({options.costs, options.lone_priced, options.max_draft}) {}
 
@@ -92,6 +93,7 @@ struct Scheduler::State {
   std::deque<std::unique_ptr<Sequence>> waiting;
   std::vector<std::unique_ptr<Sequence>> slots;  // null: free
   std::vector<Sequence*> running = {};           // those in slots, in order of admission
+  Trace trace;
   StepShare share;
   DecodePolicy policy;
   uint64_t decode_steps = 0;
@@ -99,6 +101,7 @@ struct Scheduler::State {
   std::vector<Event> events = {};
 
   void retire(Sequence& sequence, FinishReason reason, Error error = {});
+  void cancel(Sequence& sequence);
   void vacate(Sequence& sequence);
   void admit();
   std::vector<Sequence*> in_phase(Phase phase) const;
@@ -106,7 +109,7 @@ struct Scheduler::State {
   StepPlan plan_decode(const std::vector<Sequence*>& replies);
   void observe(const StepPlan& plan, double elapsed_ms);
   void commit_prefill(Sequence& sequence, const Segment& segment, const SegmentResult& result);
-  void deliver(Sequence& sequence, Landed landed);
+  void deliver(Sequence& sequence, size_t drawn, Landed landed);
   void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, bool alone);
   static bool any_sampled(const std::vector<Sequence*>& sequences);
   Sequence* landed(const Segment& segment);
@@ -116,6 +119,8 @@ struct Scheduler::State {
 // It keeps its slot as long as a step in flight may still write there.
 void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error error) {
   CHECK(sequence.phase != Phase::kRetiring);
+  trace.add(TraceKind::kRetire, sequence.id,
+            {static_cast<int32_t>(reason), sequence.prefilled, sequence.rules.emitted()});
   const bool waits = sequence.phase == Phase::kWaiting;
   sequence.phase = Phase::kRetiring;
   events.push_back({.kind = Event::Kind::kFinished,
@@ -130,6 +135,11 @@ void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error err
   } else if (!sequence.in_flight) {
     vacate(sequence);
   }
+}
+
+void Scheduler::State::cancel(Sequence& sequence) {
+  trace.add(TraceKind::kCancel, sequence.id, {static_cast<int32_t>(sequence.phase)});
+  retire(sequence, FinishReason::kCancelled);
 }
 
 // Frees the slot and the sequence with it.
@@ -149,6 +159,7 @@ void Scheduler::State::admit() {
     sequence.slot = static_cast<int>(slot);
     sequence.phase = Phase::kPrefilling;
     running.push_back(&sequence);
+    trace.add(TraceKind::kAdmit, sequence.id, {sequence.slot});
     events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence.id});
   }
 }
@@ -177,6 +188,8 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
     Sequence& sequence = *prompts[part.index];
     sequence.passed_over = 0;
     plan.segments.push_back(sequence.prefill_segment(part.rows, 0));
+    trace.add(TraceKind::kPromptRows, sequence.id,
+              {sequence.prefilled, part.rows, sequence.prompt_left() - part.rows});
     if (part.rows == sequence.prompt_left()) ending.push_back(&sequence);
   }
   ask_for_drafts(plan, ending, ending.size() == 1 && !replies_run);
@@ -216,6 +229,9 @@ StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
     sequence.source = rows == 0 ? DraftSource::kNone : window.source;
     sequence.was_alone = alone;
     plan.segments.push_back(sequence.verify_segment(window, rows, 0));
+    trace.add(TraceKind::kWindow, sequence.id,
+              {plan.segments.back().start_position, static_cast<int32_t>(window.source),
+               static_cast<int32_t>(window.tokens.size()), rows});
   }
   ask_for_drafts(plan, deciding, alone);
   return plan;
@@ -250,6 +266,7 @@ void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence
                      [&](const Segment& segment) { return segment.sequence == sequences[i]->id; });
     CHECK(own != plan.segments.end());
     own->draft_depth = depths[i];
+    trace.add(TraceKind::kDepth, sequences[i]->id, {depths[i]});
   }
 }
 
@@ -291,11 +308,18 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
     return;
   }
   sequence.phase = Phase::kDecoding;
-  deliver(sequence, sequence.commit_first(result));
+  deliver(sequence, result.tokens.size(), sequence.commit_first(result));
 }
 
 // Sends what landed; the sequence may be gone afterwards.
-void Scheduler::State::deliver(Sequence& sequence, Landed landed) {
+void Scheduler::State::deliver(Sequence& sequence, size_t drawn, Landed landed) {
+  const auto count = static_cast<int32_t>(landed.tokens.size());
+  trace.add(TraceKind::kLanded, sequence.id,
+            {static_cast<int32_t>(drawn), count, landed.unchanged});
+  int32_t place = sequence.rules.emitted() - count;
+  for (const int32_t token : landed.tokens) {
+    trace.add(TraceKind::kToken, sequence.id, {token, place++});
+  }
   events.push_back({.kind = Event::Kind::kTokens,
                     .sequence = sequence.id,
                     .tokens = std::move(landed.tokens),
@@ -329,6 +353,8 @@ Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 Result<SequenceId> Scheduler::submit(SequenceSpec spec) {
   RETURN_IF_ERROR(check_spec(spec, state_->options));
   const SequenceId id{state_->next_id++};
+  state_->trace.add(TraceKind::kSubmit, id,
+                    {static_cast<int32_t>(spec.prompt.size()), spec.max_tokens, spec.drafts});
   state_->waiting.push_back(std::make_unique<Sequence>(id, std::move(spec), state_->options));
   return id;
 }
@@ -338,11 +364,11 @@ void Scheduler::cancel(SequenceId id) {
   const auto is_it = [&](const auto& sequence) { return sequence->id == id; };
   const auto runs = std::find_if(state.running.begin(), state.running.end(), is_it);
   if (runs != state.running.end()) {
-    if ((*runs)->phase != Phase::kRetiring) state.retire(**runs, FinishReason::kCancelled);
+    if ((*runs)->phase != Phase::kRetiring) state.cancel(**runs);
     return;
   }
   const auto waits = std::find_if(state.waiting.begin(), state.waiting.end(), is_it);
-  if (waits != state.waiting.end()) state.retire(**waits, FinishReason::kCancelled);
+  if (waits != state.waiting.end()) state.cancel(**waits);
 }
 
 StepPlan Scheduler::plan() {
@@ -377,7 +403,7 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
     if (segment.kind == SegmentKind::kPrefill) {
       state.commit_prefill(*sequence, segment, back);
     } else {
-      state.deliver(*sequence, sequence->commit_window(segment, back));
+      state.deliver(*sequence, back.tokens.size(), sequence->commit_window(segment, back));
     }
   }
 }
@@ -393,7 +419,9 @@ void Scheduler::fail(const StepPlan& plan, const Error& error) {
   for (const Segment& segment : plan.segments) {
     Sequence* sequence = state.landed(segment);
     if (sequence == nullptr) continue;
+    state.trace.add(TraceKind::kFailed, sequence->id, {static_cast<int32_t>(error.code)});
     if (shared_prompts && error.code != ErrorCode::kDeviceLost) {
+      state.trace.add(TraceKind::kRestart, sequence->id);
       sequence->prefilled = 0;
       sequence->prompt_alone = true;
     } else {
@@ -404,6 +432,10 @@ void Scheduler::fail(const StepPlan& plan, const Error& error) {
 
 std::vector<Event> Scheduler::collect() {
   return std::exchange(state_->events, {});
+}
+
+const Trace& Scheduler::trace() const {
+  return state_->trace;
 }
 
 int Scheduler::running() const {

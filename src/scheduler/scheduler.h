@@ -16,6 +16,7 @@
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 #include "scheduler/stop.h"
+#include "scheduler/trace.h"
 
 namespace flashlane::scheduler {
 
@@ -64,6 +65,7 @@ struct SchedulerOptions {
   StepCosts costs = {};       // measured at load; empty: unpriced
   bool lone_priced = true;    // false: alone, drafts go by acceptance only
   int vocabulary = 0;         // prompt ids are below it; 0 = not checked
+  size_t trace_entries = 0;   // of the last decisions, kept to be looked at
   // Bytes of each token id, for stop strings; read-only, may be null when none are used.
   std::shared_ptr<const TokenBytes> token_bytes = {};
 };
@@ -96,6 +98,9 @@ class Scheduler {
 
   // Events since the last call, in order.
   std::vector<Event> collect();
+
+  // Every decision so far.
+  const Trace& trace() const;
 
   int running() const;  // prefilling or decoding
   int waiting() const;

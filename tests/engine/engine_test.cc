@@ -139,7 +139,9 @@ TEST(Engine, ALostTokenIsAnErrorEvenIfItWasTheLast) {
   Bench bench(small);
   Reply slow = bench.submit(request({1}, 1));  // one prompt chunk and one token, in one step
   Reply other = bench.submit(request({2}, 2));
-  while (bench.engine.status().running + bench.engine.status().waiting > 0) {
+  // One snapshot a look: between two, a request can go from waiting to running.
+  for (Status now = bench.engine.status(); now.running + now.waiting > 0;
+       now = bench.engine.status()) {
     std::this_thread::yield();
   }
   const Collected all = collect(slow);

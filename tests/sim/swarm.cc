@@ -49,6 +49,7 @@ Swarm choose_swarm(Dice& dice) {
                    .max_draft = dice.roll(0, 4),
                    .prompt_lookup = dice.once_in(2),
                    .vocabulary = swarm.vocabulary,
+                   .trace_entries = 16,
                    .token_bytes = kBytes};
   swarm.drafting = static_cast<testing::Drafting>(dice.roll(0, 2));
   swarm.prompts = static_cast<Length>(dice.roll(0, 3));

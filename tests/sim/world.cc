@@ -54,7 +54,15 @@ class World {
     }
     live_out();
     if (ledger_.ok()) ledger_.at_end();
-    return {.problem = ledger_.problem(), .tally = ledger_.tally(), .trace = ledger_.trace()};
+    const scheduler::Trace& decisions = scheduler_.trace();
+    Outcome outcome{.problem = ledger_.problem(),
+                    .tally = ledger_.tally(),
+                    .trace = splitmix64(ledger_.trace() ^ decisions.hash())};
+    if (ledger_.ok()) return outcome;
+    for (const scheduler::TraceEntry& entry : decisions.last()) {
+      outcome.problem += "\n  " + describe(entry);
+    }
+    return outcome;
   }
 
  private:

@@ -27,7 +27,7 @@ enum class Canary : uint8_t {
 struct Outcome {
   std::string problem = {};  // the first breach; empty when there is none
   Tally tally = {};
-  uint64_t trace = 0;  // of all plans and events
+  uint64_t trace = 0;  // of all plans, events and decisions
 };
 
 Outcome run_world(uint64_t seed, Canary canary = Canary::kNone);
