@@ -343,8 +343,8 @@ void MtpFuse(benchmark::State& state) {
 void Embed(benchmark::State& state) {
   Bench bench(state);
   const Matrix table = bench.affine(1, 8192, kHidden);
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < bench.rows(); ++i) tokens.push_back(i * 37 % 8192);
+  std::vector<int32_t> tokens(static_cast<size_t>(bench.rows()));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 37 % 8192);
   float* out = bench.floats(bench.rows() * kWide);
   for (auto _ : state) bench.ops().embed(out, tokens, kStreams, table);
   bench.count_rows(state);

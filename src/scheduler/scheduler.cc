@@ -281,7 +281,7 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
     share.observe_prompt(static_cast<int>(rows), elapsed_ms, has(Phase::kDecoding));
     return;
   }
-  share.observe_decode(elapsed_ms, has(Phase::kPrefilling));
+  share.observe_decode(elapsed_ms, static_cast<int>(plan.segments.size()), has(Phase::kPrefilling));
   std::vector<int> depths;
   bool sampled = false;
   for (const Segment& segment : plan.segments) {

@@ -124,7 +124,8 @@ TEST(LogProbabilities, AreTheLogarithmsOfTheSoftmax) {
       EXPECT_NEAR(static_cast<double>(all[i].logprob), static_cast<double>(logit) - std::log(total),
                   1e-6);
       for (const TokenLogprob& asked : own) {
-        if (asked.token == all[i].token) EXPECT_EQ(asked.logprob, all[i].logprob);
+        if (asked.token != all[i].token) continue;
+        EXPECT_EQ(asked.logprob, all[i].logprob);
       }
     }
     EXPECT_NEAR(mass, 1, 1e-6);

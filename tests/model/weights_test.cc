@@ -11,7 +11,6 @@
 namespace flashlane::model {
 namespace {
 
-using kernels::Layout;
 using kernels::Matrix;
 
 TEST(Weights, TinyFillsEveryStruct) {

@@ -12,7 +12,6 @@
 namespace flashlane::runner {
 namespace {
 
-using flashlane::testing::kTinyContext;
 using flashlane::testing::kTinyRows;
 using flashlane::testing::plain_reply;
 using flashlane::testing::step_together;

@@ -92,7 +92,7 @@ TEST(StepShare, RepliesKeepTheirShareOfTheTime) {
         share.observe_prompt(rows, rows * 0.8, true);
         prompt_ms += rows * 0.8;
       } else {
-        share.observe_decode(4, true);
+        share.observe_decode(4, 1, true);
         decode_ms += 4;
       }
     }
@@ -102,16 +102,58 @@ TEST(StepShare, RepliesKeepTheirShareOfTheTime) {
   }
 }
 
+// A reply that is slower beside prompts has to keep its share of the pace that it had alone.
+TEST(StepShare, WhatPromptsCostTheRepliesIsThePromptsTime) {
+  constexpr double kAloneMs = 2;
+  struct Case {
+    double decode_share, beside_ms;
+  };
+  for (const auto& [decode_share, beside_ms] : {Case{0.2, 2.5}, Case{0.5, 2.5}, Case{0.8, 2.1}}) {
+    StepShare share(decode_share);
+    for (int step = 0; step < 200; ++step) share.observe_decode(kAloneMs, 3, false);
+    double total_ms = 0;
+    int decode_steps = 0;
+    for (int step = 0; step < 20'000; ++step) {
+      if (share.prompt_is_due()) {
+        const int rows = share.prompt_rows(true, 512);
+        share.observe_prompt(rows, rows * 0.8, true);
+        total_ms += rows * 0.8;
+      } else {
+        share.observe_decode(beside_ms, 3, true);
+        total_ms += beside_ms;
+        ++decode_steps;
+      }
+    }
+    const double kept = decode_steps * kAloneMs / total_ms;
+    EXPECT_GE(kept, decode_share - 0.002);
+    EXPECT_LT(kept, decode_share + 0.05);
+  }
+}
+
+TEST(StepShare, PacesOfOtherCountsAndWildOnesDoNotStarvePrompts) {
+  StepShare share(0.5);
+  for (int step = 0; step < 50; ++step) share.observe_decode(1, 2, false);
+  share.observe_prompt(10, 100, true);
+  const auto steps_until_due = [&](int replies) {
+    int steps = 0;
+    for (; !share.prompt_is_due(); ++steps) share.observe_decode(10, replies, true);
+    return steps;
+  };
+  EXPECT_EQ(steps_until_due(3), 10) << "never seen without prompts: all of it counts";
+  share.observe_prompt(10, 100, true);
+  EXPECT_EQ(steps_until_due(2), 20) << "a tenth of the pace, but half counts";
+}
+
 TEST(StepShare, APromptStepStaysWithinTheGapOfARunningReply) {
   StepShare share(0.5);
   EXPECT_EQ(share.prompt_rows(false, 512), 512) << "nobody waits";
   EXPECT_EQ(share.prompt_rows(true, 512), 16) << "no time is known yet";
   share.observe_prompt(16, 16, true);
-  share.observe_decode(5, true);
+  share.observe_decode(5, 1, true);
   EXPECT_EQ(share.prompt_rows(true, 512), 30) << "0.7 * 50 ms - 5 ms at 1 ms a row";
-  share.observe_decode(105, true);
+  share.observe_decode(105, 1, true);
   EXPECT_EQ(share.prompt_rows(true, 512), 63) << "0.7 * 4 * 35 ms - 35 ms";
-  share.observe_decode(1e6, true);
+  share.observe_decode(1e6, 1, true);
   EXPECT_EQ(share.prompt_rows(true, 512), 512);
   StepShare slow(0.5);
   slow.observe_prompt(1, 1000, true);
@@ -123,16 +165,16 @@ TEST(StepShare, ADecodeStepComesBetweenPromptStepsThoughTheyTakeNoTime) {
   EXPECT_TRUE(share.prompt_is_due());
   share.observe_prompt(10, 0, true);
   EXPECT_FALSE(share.prompt_is_due());
-  share.observe_decode(0, true);
+  share.observe_decode(0, 1, true);
   EXPECT_TRUE(share.prompt_is_due());
 }
 
 TEST(StepShare, DebtEndsWithThePromptsAndZeroShareLetsThemGoFirst) {
   StepShare share(0.5);
   share.observe_prompt(100, 1000, true);
-  share.observe_decode(1, true);
+  share.observe_decode(1, 1, true);
   EXPECT_FALSE(share.prompt_is_due());
-  share.observe_decode(1, false);
+  share.observe_decode(1, 1, false);
   EXPECT_TRUE(share.prompt_is_due());
   StepShare first(0);
   first.observe_prompt(100, 1000, true);
