@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "cli/draft_report.h"
 
 namespace flashlane::cli {
 
@@ -59,9 +60,8 @@ void write_cell(JsonLine& json, const Cell& cell, int threads, const Probes& pro
   json.key("rounds").unsigned_integer(cell.ms.size());
   if (!cell.token_sha.empty()) json.key("token_sha").text(cell.token_sha);
   if (cell.drafts.has_value()) {
-    json.key("drafts").begin_object().key("rounds").integer(cell.drafts->rounds);
-    json.key("drafted").integer(cell.drafts->drafted);
-    json.key("accepted").integer(cell.drafts->accepted).end_object();
+    json.key("drafts");
+    write_drafts(json, *cell.drafts);
   }
   json.end_object();
 }
@@ -157,8 +157,7 @@ std::string cells_table(const std::vector<Cell>& cells, int threads, const Probe
         fmt::format("({:.3f} to {:.3f})", cell.lowest_ms(), cell.highest_ms()), cell.bytes() / 1e6,
         cell.gbps(), share(cell, probes) * 100, cell.traffic.experts_per_layer());
     if (cell.drafts.has_value()) {
-      fmt::format_to(append, "  {} of {} drafts accepted in {} rounds\n", cell.drafts->accepted,
-                     cell.drafts->drafted, cell.drafts->rounds);
+      fmt::format_to(append, "  {}\n", drafts_text(*cell.drafts));
     }
   }
   out +=

@@ -44,9 +44,7 @@ Result<Together> run_together(engine::Engine& engine, const StreamsCase& wanted,
   for (engine::Reply& reply : replies) {
     ASSIGN_OR_RETURN(TimedReply timed, finish_reply(reply));
     together.replies.push_back(std::move(timed.ids));
-    together.drafts.rounds += timed.drafts.rounds;
-    together.drafts.drafted += timed.drafts.drafted;
-    together.drafts.accepted += timed.drafts.accepted;
+    together.drafts += timed.drafts;
   }
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   together.ms = took.count();

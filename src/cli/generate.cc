@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "cli/command.h"
+#include "cli/draft_report.h"
 #include "cli/inputs.h"
 #include "cli/json_line.h"
 #include "cli/prompt.h"
@@ -174,7 +175,6 @@ void write_logprobs(JsonLine& json, const std::vector<engine::TokenLogprobs>& lo
 }
 
 void write_outcome(JsonLine& json, const Outcome& outcome, bool has_text, size_t prompt_tokens) {
-  const scheduler::DraftStats& drafts = outcome.last.drafts;
   const engine::Timings& timings = outcome.last.timings;
   json.key("ids").ids(outcome.ids).key("text");
   has_text ? json.text(outcome.text) : json.null();
@@ -182,9 +182,8 @@ void write_outcome(JsonLine& json, const Outcome& outcome, bool has_text, size_t
   json.key("finish_reason").text(reason_name(outcome.last.reason));
   json.key("token_sha").text(token_sha(outcome.ids));
   json.key("prompt_tokens").unsigned_integer(prompt_tokens);
-  json.key("drafts").begin_object();
-  json.key("rounds").integer(drafts.rounds).key("drafted").integer(drafts.drafted);
-  json.key("accepted").integer(drafts.accepted).end_object();
+  json.key("drafts");
+  write_drafts(json, outcome.last.drafts);
   json.key("timings").begin_object();
   json.key("queue_ms").number(timings.queue_ms).key("prefill_ms").number(timings.prefill_ms);
   json.key("first_token_ms").number(timings.first_token_ms);

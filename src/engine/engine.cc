@@ -290,9 +290,7 @@ Engine::State::Ending Engine::State::end(const Event& event) {
     ending.last.reason = FinishReason::kError;
     ending.last.error = *request.failure;
   }
-  current.drafts.rounds += event.drafts.rounds;
-  current.drafts.drafted += event.drafts.drafted;
-  current.drafts.accepted += event.drafts.accepted;
+  current.drafts += event.drafts;
   current.counters.count_finish(ending.last.reason);
   current.counters.request.observe(to_s(now - request.moments.submitted));
   if (request.reply_tokens > 1) {

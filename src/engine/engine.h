@@ -19,6 +19,7 @@
 
 namespace flashlane::engine {
 
+using scheduler::DraftCounts;
 using scheduler::DraftStats;
 using scheduler::FinishReason;
 using scheduler::kMostLogprobs;

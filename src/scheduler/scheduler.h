@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "scheduler/cost_table.h"
+#include "scheduler/draft_stats.h"
 #include "scheduler/reply_rules.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
@@ -33,12 +34,6 @@ struct SequenceSpec {
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
-
-struct DraftStats {
-  int64_t rounds = 0;    // verify steps
-  int64_t drafted = 0;   // draft rows run
-  int64_t accepted = 0;  // of them, rows whose token stood
-};
 
 struct Event {
   enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kFinished };

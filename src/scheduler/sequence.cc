@@ -115,10 +115,11 @@ Landed Sequence::commit_window(const Segment& segment, const SegmentResult& resu
   }
   const int emitted = rules.emitted();
   Landed landed = land(result, verdict);
-  if (source != DraftSource::kForced) {
-    stats.drafted += drafted;
+  if (drafted > 0 && source != DraftSource::kForced) {
     // The last of the result's tokens was no draft; of the others, those that are in the reply.
-    stats.accepted += std::min({landed.unchanged, stood, rules.emitted() - emitted});
+    const int accepted = std::min({landed.unchanged, stood, rules.emitted() - emitted});
+    stats.count(source == DraftSource::kLookup ? &DraftStats::copied : &DraftStats::head, drafted,
+                accepted);
   }
   return landed;
 }

@@ -53,7 +53,25 @@ json::object usage(const ReplyEnd& end) {
   return out;
 }
 
+json::object places_object(const std::vector<engine::DraftCounts>& places) {
+  json::array drafted;
+  json::array accepted;
+  for (const engine::DraftCounts& place : places) {
+    drafted.push_back(place.drafted);
+    accepted.push_back(place.accepted);
+  }
+  return {{"drafted", std::move(drafted)}, {"accepted", std::move(accepted)}};
+}
+
 }  // namespace
+
+json::object drafts_object(const engine::DraftStats& drafts) {
+  return {{"rounds", drafts.rounds},
+          {"drafted", drafts.drafted},
+          {"accepted", drafts.accepted},
+          {"head", places_object(drafts.head)},
+          {"copied", places_object(drafts.copied)}};
+}
 
 ReplyFormat::ReplyFormat(const ReplyPlan& plan, const ReplyOptions& options)
     : chat_(plan.chat),
@@ -79,9 +97,7 @@ json::object ReplyFormat::flashlane_block(const ReplyEnd& end) const {
   out["prompt_tokens"] = end.prompt_tokens;
   out["cached_tokens"] = 0;
   if (end.repetition_period > 0) out["repetition_period"] = end.repetition_period;
-  out["drafts"] = json::object{{"rounds", end.drafts.rounds},
-                               {"drafted", end.drafts.drafted},
-                               {"accepted", end.drafts.accepted}};
+  out["drafts"] = drafts_object(end.drafts);
   out["timings"] = json::object{{"queue_ms", rounded(end.timings.queue_ms)},
                                 {"prefill_ms", rounded(end.timings.prefill_ms)},
                                 {"first_token_ms", rounded(end.timings.first_token_ms)},

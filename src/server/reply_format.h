@@ -25,6 +25,10 @@ struct ReplyEnd {
   engine::Timings timings;
 };
 
+// {"rounds","drafted","accepted","head","copied"}: by who made them, and by place behind the
+// pending token.
+boost::json::object drafts_object(const engine::DraftStats& drafts);
+
 class ReplyFormat {
  public:
   ReplyFormat(const ReplyPlan& plan, const ReplyOptions& options);

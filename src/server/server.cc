@@ -13,6 +13,7 @@
 #include "server/metrics.h"
 #include "server/openai_types.h"
 #include "server/plan.h"
+#include "server/reply_format.h"
 #include "server/reply_handler.h"
 
 namespace flashlane::server {
@@ -183,9 +184,7 @@ HttpResponse Server::State::status() const {
   out["requests_total"] = now.requests_total;
   out["prompt_tokens_total"] = now.prompt_tokens_total;
   out["reply_tokens_total"] = now.reply_tokens_total;
-  out["drafts"] = json::object{{"rounds", now.drafts.rounds},
-                               {"drafted", now.drafts.drafted},
-                               {"accepted", now.drafts.accepted}};
+  out["drafts"] = drafts_object(now.drafts);
   return json_response(out);
 }
 

@@ -113,6 +113,9 @@ class Bench(support.CommandTest):
             self.assertAlmostEqual(cell["share_of_read_bandwidth"] / (moved / read), 1, 6)
         for key in ("rounds", "drafted"):
             self.assertGreater(self.cell(report, "drafted", 4)["drafts"][key], 0)
+        for drafts in (cell["drafts"] for cell in report["cells"] if "drafts" in cell):
+            for key in ("drafted", "accepted"):
+                self.assertEqual(sum(drafts["head"][key]) + sum(drafts["copied"][key]), drafts[key])
 
     def test_bytes_are_those_of_the_checkpoint(self):
         report = self.micro("--rows", "1")

@@ -126,7 +126,8 @@ TEST(Api, AWholeChatReply) {
   for (const char* name : {"queue_ms", "prefill_ms", "first_token_ms", "decode_ms"}) {
     EXPECT_NE(text_at(body, fmt::format("flashlane/timings/{}", name)), "(none)") << name;
   }
-  for (const char* name : {"rounds", "drafted", "accepted"}) {
+  for (const char* name : {"rounds", "drafted", "accepted", "head/drafted", "head/accepted",
+                           "copied/drafted", "copied/accepted"}) {
     EXPECT_NE(text_at(body, fmt::format("flashlane/drafts/{}", name)), "(none)") << name;
   }
 }

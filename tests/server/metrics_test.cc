@@ -157,7 +157,11 @@ TEST(Metrics, EveryNumberOfASnapshotIsWritten) {
   status.refused_total = 7;
   status.prompt_tokens_total = 1234567890123;
   status.reply_tokens_total = 11;
-  status.drafts = {.rounds = 13, .drafted = 30, .accepted = 17};
+  status.drafts = {.rounds = 13,
+                   .drafted = 30,
+                   .accepted = 17,
+                   .head = {{12, 9}, {8, 4}},
+                   .copied = {{5, 3}, {5, 1}}};
   status.usage.slots = 8;
   status.failed = true;
   status.counters.finished = {19, 23, 29, 31};
@@ -182,6 +186,10 @@ TEST(Metrics, EveryNumberOfASnapshotIsWritten) {
       {"flashlane_draft_rounds_total", 13},
       {"flashlane_drafts_total{result=\"accepted\"}", 17},
       {"flashlane_drafts_total{result=\"rejected\"}", 13},
+      {"flashlane_head_drafts_total{result=\"accepted\"}", 13},
+      {"flashlane_head_drafts_total{result=\"rejected\"}", 7},
+      {"flashlane_copied_drafts_total{result=\"accepted\"}", 4},
+      {"flashlane_copied_drafts_total{result=\"rejected\"}", 6},
       {"flashlane_requests_total{reason=\"stop\"}", 19},
       {"flashlane_requests_total{reason=\"length\"}", 23},
       {"flashlane_requests_total{reason=\"cancelled\"}", 29},

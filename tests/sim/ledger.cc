@@ -369,6 +369,12 @@ void Ledger::take_end(const Event& event, Record& record) {
     breach(fmt::format("{}: {} of {} drafts in {} rounds for {} tokens", id, drafts.accepted,
                        drafts.drafted, drafts.rounds, tokens));
   }
+  const scheduler::DraftCounts head = scheduler::sum(drafts.head);
+  const scheduler::DraftCounts copied = scheduler::sum(drafts.copied);
+  if (head.drafted + copied.drafted != drafts.drafted ||
+      head.accepted + copied.accepted != drafts.accepted) {
+    breach(fmt::format("{}: drafts by source are not all drafts", id));
+  }
   tally_.add(Seen::kAcceptedDraft, drafts.accepted);
 }
 
