@@ -152,7 +152,7 @@ class Generate(support.CommandTest):
         self.assertLessEqual(len(reply["ids"]), 12)
         joined = ",".join(str(token) for token in reply["ids"]).encode()
         self.assertEqual(reply["token_sha"], hashlib.sha256(joined).hexdigest())
-        self.assertEqual(set(reply["drafts"]), {"rounds", "drafted", "accepted"})
+        self.assertEqual(set(reply["drafts"]), {"rounds", "drafted", "accepted", "head", "copied"})
         self.assertIn(reply["finish_reason"], ("stop", "length"))
         text = self.succeed("generate", "--prompt", "def add(a, b):", "--max-tokens", 12).decode()
         self.assertEqual(text, reply["text"] + "\n")

@@ -33,8 +33,8 @@ class Drafts(support.CommandTest):
                 self.assertEqual(drafted["token_sha"], plain["token_sha"], (way, prompt["name"]))
                 self.assertEqual(len(plain["ids"]), 48, (way, prompt["name"]))
                 self.assertEqual(plain["drafts"]["drafted"], 0, (way, prompt["name"]))
-                for key, value in drafted["drafts"].items():
-                    total[key] += value
+                for key in total:
+                    total[key] += drafted["drafts"][key]
             print(f"{way}: {len(chosen)} prompts, {total}")
             self.assertGreater(total["accepted"], 0, way)
             self.assertLessEqual(total["accepted"], total["drafted"], way)
