@@ -24,7 +24,7 @@ K_SPLIT = """const int fault_rows = end - begin;
         kernels_.project(part, block, fault_rows);
         for (int r = 0; r < fault_rows; ++r) {{
           float* sum = out + (begin + r) * matrix.rows;
-          for (int64_t i = 0; i < panels.outputs; ++i) sum[i] += rest[r][i];
+          for (int64_t o = 0; o < panels.outputs; ++o) sum[o] += rest[r][o];
         }}
       }}"""
 
