@@ -77,7 +77,7 @@ RULES = [
           SIMULATOR),
     Fault("cold_caches_at_the_replies_cost", "scheduler/step_share.cc",
           "return std::max(counted, kLeastCounted);",
-          "return own;",
+          "return std::max(own, 0 * counted);",
           "scheduler.StepShare.WhatPromptsCostTheRepliesIsThePromptsTime"),
     Fault("gap_without_limit", "scheduler/step_share.cc",
           "constexpr double kGapMs = 50;",
