@@ -26,14 +26,13 @@ class TickingClock final : public Clock {
 };
 
 struct Bench {
-  explicit Bench(int context, int max_draft = 3) {
-    runner =
-        Runner::create(flashlane::testing::tiny_model(), {.slots = 2,
-                                                          .context = context,
-                                                          .max_rows = flashlane::testing::kTinyRows,
-                                                          .page_rows = 64,
-                                                          .max_draft = max_draft})
-            .value();
+  explicit Bench(int context, int max_draft = 3, int max_rows = flashlane::testing::kTinyRows) {
+    runner = Runner::create(flashlane::testing::tiny_model(), {.slots = 2,
+                                                               .context = context,
+                                                               .max_rows = max_rows,
+                                                               .page_rows = 64,
+                                                               .max_draft = max_draft})
+                 .value();
   }
   std::unique_ptr<Runner> runner;
 };
@@ -65,6 +64,27 @@ TEST(Calibration, DeclinesAContextThatIsTooShort) {
     EXPECT_EQ(measured.skipped,
               fmt::format("it takes 209 positions and the context has {}", context));
   }
+}
+
+// Some widths were timed before the one that this runner has no room for: none of them counts, and
+// serving goes on as if nothing had been tried (T24).
+TEST(Calibration, AStepThatFailsLeavesEverythingUnpriced) {
+  constexpr int kRows = 4;
+  Bench bench(kCalibrationRows, 3, kRows);
+  const Calibration measured = calibrate(*bench.runner, TickingClock{});
+  EXPECT_EQ(measured.skipped, "the plan has 6 decode rows; the limit is 4");
+  EXPECT_TRUE(measured.forward.empty());
+  EXPECT_TRUE(measured.head_step.empty());
+  Bench fresh(kCalibrationRows, 3, kRows);
+  std::vector<std::vector<int32_t>> replies;
+  for (const Bench* served : {&bench, &fresh}) {
+    flashlane::testing::Stream stream{.prompt = {3, 1, 4, 1, 5, 9}, .slot = 1, .chunk = kRows};
+    while (stream.reply.size() < 8 && !HasFatalFailure()) {
+      flashlane::testing::step_together(*served->runner, {&stream});
+    }
+    replies.push_back(stream.reply);
+  }
+  EXPECT_EQ(replies[0], replies[1]);
 }
 
 TEST(Calibration, WithoutAHeadOnlyForwardsAreMeasured) {
