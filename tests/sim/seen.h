@@ -29,6 +29,12 @@ enum class Seen : uint8_t {
   kCancelTwice,
   kCancelEnded,
   kCancelUnknown,
+  kSlowFilling,      // cut off: no room for news of its prompt
+  kSlowDecoding,     // cut off: no room for tokens
+  kSlowAmongOthers,  // cut off with more of the same collect() still to be delivered to others
+  kSlowAtTheEnd,     // cut off when its sequence had ended by itself
+  kWithheld,         // an event of the same collect(), after the cut
+  kCutReply,         // read to its end by who was cut off
   kShutdown,
   kFailedPrompt,
   kFailedSharedPrompt,
@@ -61,6 +67,12 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "cancelled twice",
     "cancelled after the end",
     "cancelled unknown",
+    "slow while filling",
+    "slow while decoding",
+    "slow among others",
+    "slow at the end",
+    "withheld from the slow",
+    "replies cut off",
     "shutdowns",
     "failed prompts",
     "failed shared prompt steps",

@@ -82,7 +82,8 @@ TEST(Simulator, EveryCanaryIsCaught) {
         Case{Canary::kLostTokens, "a window "},
         Case{Canary::kLostCancel, "though it was cancelled"},
         Case{Canary::kUnservedReply, "was passed over"},
-        Case{Canary::kUnservedPrompt, "was passed over"}}) {
+        Case{Canary::kUnservedPrompt, "was passed over"}, Case{Canary::kDroppedRest, "a client: "},
+        Case{Canary::kSlowRunsOn, "runs on"}}) {
     int caught = 0;
     int as_wanted = 0;
     for (uint64_t seed = 0; seed < 200; ++seed) {

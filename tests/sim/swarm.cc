@@ -39,6 +39,7 @@ Swarm choose_swarm(Dice& dice) {
   constexpr int kChunks[] = {1, 2, 3, 5, 12, 64};
   constexpr int kRates[] = {0, 0, 60, 15, 4};
   constexpr int kVocabularies[] = {3, 16, 16};
+  constexpr int kSlow[] = {0, 0, 5, 2};
   static const auto kBytes = std::make_shared<const scheduler::TokenBytes>(kTexts);
   Swarm swarm;
   swarm.vocabulary = dice.pick<int>(kVocabularies);
@@ -70,6 +71,7 @@ Swarm choose_swarm(Dice& dice) {
   swarm.no_drafts = dice.roll(0, 4);
   swarm.thinking = dice.roll(0, 3);
   swarm.logprobs = dice.roll(0, 3);
+  swarm.slow = dice.pick<int>(kSlow);
   swarm.memory = dice.once_in(3) ? dice.roll(1, 2) : 0;
   return swarm;
 }
@@ -100,6 +102,16 @@ scheduler::SequenceSpec choose_request(const Swarm& swarm, Dice& dice) {
     }
   }
   return spec;
+}
+
+Habits choose_habits(const Swarm& swarm, Dice& dice) {
+  if (!dice.once_in(swarm.slow)) return {};
+  constexpr int kPauses[] = {1, 2, 5, 1000};
+  Habits habits;
+  habits.queue = static_cast<size_t>(dice.roll(1, dice.once_in(2) ? 3 : 12));
+  habits.pause = dice.pick<int>(kPauses);
+  habits.gulp = dice.roll(1, 3);
+  return habits;
 }
 
 }  // namespace flashlane::sim

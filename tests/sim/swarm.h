@@ -7,6 +7,7 @@
 #include <string>
 
 #include "scheduler/scheduler.h"
+#include "tests/sim/clients.h"
 #include "tests/sim/dice.h"
 #include "tests/support/fake_runner.h"
 
@@ -40,6 +41,7 @@ struct Swarm {
   int no_drafts = 0;
   int thinking = 0;  // with a budget
   int logprobs = 0;
+  int slow = 0;  // whose clients read slowly
 };
 
 // The text of each token id.
@@ -47,5 +49,7 @@ std::span<const std::string> swarm_texts();
 Swarm choose_swarm(Dice& dice);
 // A request of this world; `prompt` + `max_tokens` fits its context.
 scheduler::SequenceSpec choose_request(const Swarm& swarm, Dice& dice);
+// Of the client that sends it.
+Habits choose_habits(const Swarm& swarm, Dice& dice);
 
 }  // namespace flashlane::sim

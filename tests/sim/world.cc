@@ -1,5 +1,6 @@
 // The order of things: arrivals, cancels, a plan, its run with faults, cancels in flight, its
-// result. Everything that may go wrong in the world is rolled here.
+// result, its delivery to clients who may be too slow for it. Everything that may go wrong in the
+// world is rolled here.
 #include "tests/sim/world.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "scheduler/scheduler.h"
+#include "tests/sim/clients.h"
 #include "tests/sim/dice.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/swarm.h"
@@ -47,6 +49,7 @@ class World {
 
   Outcome run() {
     for (int turn = 0; turn < swarm_.turns && ledger_.ok() && !closed_; ++turn) {
+      clients_.read(dice_);
       arrivals();
       if (turn == swarm_.shutdown_turn && !swarm_.shutdown_in_flight) shut_down();
       if (dice_.once_in(swarm_.cancel)) cancel_some();
@@ -54,10 +57,13 @@ class World {
     }
     live_out();
     if (ledger_.ok()) ledger_.at_end();
+    if (ledger_.ok()) clients_.at_end();
+    hear_clients();
     const scheduler::Trace& decisions = scheduler_.trace();
     Outcome outcome{.problem = ledger_.problem(),
                     .tally = ledger_.tally(),
                     .trace = splitmix64(ledger_.trace() ^ decisions.hash())};
+    outcome.tally.add(clients_.tally());
     if (ledger_.ok()) return outcome;
     for (const scheduler::TraceEntry& entry : decisions.last()) {
       outcome.problem += "\n  " + describe(entry);
@@ -66,12 +72,14 @@ class World {
   }
 
  private:
-  // No arrivals and no faults any more: each step brings a row of a prompt or a token of a reply.
+  // No arrivals, no faults and no slow clients any more: each step brings a row of a prompt or a
+  // token of a reply.
   void live_out() {
     const int64_t bound = ledger_.rows_to_come();
     for (int64_t steps = 0; ledger_.ok() && scheduler_.running() + scheduler_.waiting() > 0;
          ++steps) {
       if (steps == bound) return ledger_.breach(fmt::format("no end after {} steps", bound));
+      clients_.read_all();
       step(false, false);
     }
   }
@@ -85,6 +93,8 @@ class World {
       const auto id = scheduler_.submit(spec);
       if (!id.ok()) return ledger_.breach("refused: " + id.error().message);
       ledger_.submitted(id.value(), spec);
+      clients_.came(id.value(), choose_habits(swarm_, dice_),
+                    ledger_.live().at(id.value().value).solo);
     }
   }
 
@@ -229,8 +239,38 @@ class World {
     return account;
   }
 
+  // As the engine does: what a delivery brings about, a slow client's end above all, is delivered
+  // in the next round of the loop.
   void collect() {
-    std::vector<Event> events = scheduler_.collect();
+    std::vector<Event> events;
+    do {
+      events = scheduler_.collect();
+      tamper(events);
+      ledger_.take(events);
+      if (ledger_.ok()) deliver(events);
+    } while (!events.empty() && ledger_.ok());
+    if (!ledger_.ok()) return;
+    ledger_.counted(scheduler_.running(), scheduler_.waiting());
+    clients_.delivered();
+    hear_clients();
+  }
+
+  void deliver(std::vector<Event> events) {
+    clients_.deliver(std::move(events), [&](SequenceId slow, bool others) {
+      if (canary_ != Canary::kSlowRunsOn) cancel(slow);
+      if (!others || !sings(Canary::kDroppedRest)) return true;
+      sung_ = true;
+      return false;
+    });
+    hear_clients();
+  }
+
+  void hear_clients() {
+    if (!clients_.problem().empty()) ledger_.breach(clients_.problem());
+  }
+
+  // For the canaries whose place is between the scheduler and those who hear it.
+  void tamper(std::vector<Event>& events) {
     const auto end = std::find_if(events.begin(), events.end(), [](const Event& event) {
       return event.kind == Event::Kind::kFinished;
     });
@@ -246,8 +286,6 @@ class World {
       events.erase(tokens);
       sung_ = true;
     }
-    ledger_.take(events);
-    if (ledger_.ok()) ledger_.counted(scheduler_.running(), scheduler_.waiting());
   }
 
   bool sings(Canary canary) const { return canary_ == canary && !sung_ && steps_ >= kCanaryTurn; }
@@ -259,6 +297,7 @@ class World {
   testing::FakeRunner runner_;
   scheduler::Scheduler scheduler_;
   Ledger ledger_;
+  Clients clients_;
   // The runner states its own expectations; in a world they are breaches like others.
   ::testing::TestPartResultArray runner_breaches_;
   ::testing::ScopedFakeTestPartResultReporter reporter_;

@@ -21,6 +21,8 @@ enum class Canary : uint8_t {
   kLostCancel,      // a cancel does not reach the scheduler
   kUnservedReply,   // a reply gets no rows though it is in the step's account
   kUnservedPrompt,  // the same for a prompt
+  kDroppedRest,     // what is to be delivered after a client was cut off is dropped
+  kSlowRunsOn,      // the reply of a client that was cut off is not cancelled
   kCount,
 };
 
