@@ -61,6 +61,7 @@ class Served {
 
   int port() const { return server_->port(); }
   server::Server& server() { return *server_; }
+  engine::Engine& engine() { return *engine_; }
   const engine::Engine& engine() const { return *engine_; }
   RawReply send(std::string_view path, std::string_view body) const;
   bool becomes_idle(std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
