@@ -1,8 +1,10 @@
 """Running the binary under test: every test script gets its path as the first argument."""
 
+import http.client
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -54,6 +56,36 @@ class CommandTest(unittest.TestCase):
         self.assertTrue(lines[0].startswith("flashlane: "), said)
         for word in words:
             self.assertIn(word, lines[0], arguments)
+
+
+class ServedTest(CommandTest):
+    """A server on the bundled model that each test has for itself."""
+    PATIENCE_S = 300
+
+    def serve(self, *arguments):
+        self.server = subprocess.Popen(
+            [BINARY, "serve", "--port", "0", "--context", "2048", "--memory-limit-gib", "4",
+             *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=clean_environment())
+        self.addCleanup(self.stop)
+        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n",
+                             self.server.stdout.readline())
+        self.assertIsNotNone(found, "the server did not start")
+        self.port = int(found.group(1))
+
+    def stop(self):
+        self.server.terminate()
+        self.server.communicate(timeout=60)
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.PATIENCE_S)
+
+    def status(self):
+        connection = self.connect()
+        connection.request("GET", "/status")
+        now = json.loads(connection.getresponse().read())
+        connection.close()
+        return now
 
 
 def main():

@@ -10,12 +10,9 @@ nothing waits.
 """
 
 import concurrent.futures
-import http.client
 import json
 import pathlib
 import random
-import re
-import subprocess
 import sys
 import threading
 import time
@@ -27,7 +24,6 @@ PROMPTS = json.loads((support.ROOT / "tests" / "cli" / "prompts.json").read_text
 STREAMS = (1, 2, 4, 8, 16)
 REQUESTS = int(sys.argv.pop(2)) if len(sys.argv) > 2 else 16
 WHOLE = REQUESTS == 16
-PATIENCE_S = 300
 
 
 def requests():
@@ -50,25 +46,13 @@ def requests():
     return bodies
 
 
-class Smoke(support.CommandTest):
+class Smoke(support.ServedTest):
     def setUp(self):
-        self.server = subprocess.Popen(
-            [support.BINARY, "serve", "--port", "0", "--parallel", "16", "--context", "2048",
-             "--memory-limit-gib", "4"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=support.clean_environment())
-        self.addCleanup(self.stop)
-        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.server.stdout.readline())
-        self.assertIsNotNone(found, "the server did not start")
-        self.port = int(found.group(1))
+        self.serve("--parallel", "16")
         self.compared = 0
 
-    def stop(self):
-        self.server.terminate()
-        self.server.communicate(timeout=60)
-
     def ask(self, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = self.connect()
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         text = response.read()
@@ -78,19 +62,12 @@ class Smoke(support.CommandTest):
         reply = json.loads(text)
         return reply["flashlane"] | {"logprobs": reply["choices"][0]["logprobs"]}
 
-    def status(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        connection.request("GET", "/status")
-        now = json.loads(connection.getresponse().read())
-        connection.close()
-        return now
-
     def leave_early(self, stopping, seed):
         """A client that starts streams and hangs up: before anything, or after some of the text."""
         chance = random.Random(seed)
         left = 0
         while not stopping.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            connection = self.connect()
             body = {"prompt": PROMPTS[chance.randrange(len(PROMPTS))]["text"], "max_tokens": 400,
                     "ignore_eos": True, "stream": True}
             connection.request("POST", "/v1/completions", json.dumps(body),
@@ -143,7 +120,7 @@ class Smoke(support.CommandTest):
                 for (i, draft), reply in zip(runs, replies):
                     self.equal(known[i], reply, f"request {i}, draft {draft}, {streams} streams")
         self.assertGreater(left, 10, "hardly anybody left early")
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.PATIENCE_S
         while (now := self.status())["running"] + now["waiting"] > 0:
             self.assertLess(time.monotonic(), deadline, now)
             time.sleep(0.05)

@@ -6,11 +6,9 @@ first request has the tokens that it had at first (H2, H6, C4).
     thousand_test.py BINARY [REQUESTS]    with a number, that many, and memory is not looked at
 """
 
-import http.client
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import time
 
@@ -22,7 +20,6 @@ REQUESTS = 1000 if WHOLE else int(sys.argv.pop(2))
 SETTLED = REQUESTS // 5
 # What allocators and the kernel's counters may be off by; 800 requests that each left 6 KB exceed it.
 MEMORY_SLACK = 4 << 20
-PATIENCE_S = 300
 QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}],
             "enable_thinking": False}
 TEXT = "Two boats had come in during"
@@ -49,37 +46,15 @@ WAYS = {
 }
 
 
-class Thousand(support.CommandTest):
+class Thousand(support.ServedTest):
     def setUp(self):
-        self.server = subprocess.Popen(
-            [support.BINARY, "serve", "--port", "0", "--context", "2048", "--parallel", "2",
-             "--memory-limit-gib", "4"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=support.clean_environment())
-        self.addCleanup(self.stop)
-        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.server.stdout.readline())
-        self.assertIsNotNone(found, "the server did not start")
-        self.port = int(found.group(1))
+        self.serve("--parallel", "2")
         self.shas = {}
         self.ended = dict.fromkeys(WAYS, 0)
 
-    def stop(self):
-        self.server.terminate()
-        self.server.communicate(timeout=60)
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-
-    def status(self):
-        connection = self.connect()
-        connection.request("GET", "/status")
-        now = json.loads(connection.getresponse().read())
-        connection.close()
-        return now
-
     def idle(self):
         """The status once nothing runs; a client that left is noticed a moment later."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.PATIENCE_S
         while (now := self.status())["running"] + now["waiting"] > 0:
             self.assertLess(time.monotonic(), deadline, now)
             time.sleep(0.002)

@@ -193,14 +193,28 @@ void Ledger::decode_turn() {
     forcing += record.stage == Stage::kDecoding && record.spec.thinking.budget > 0 ? 1 : 0;
     prompts_wait = prompts_wait || record.stage == Stage::kFilling;
   }
-  // A step that leaves somebody out has at most three rows left.
+  // A step that leaves somebody out has at most three rows left. Replies that began meanwhile, and
+  // were never served, may go first; all others were served longer ago, so nobody is passed over by
+  // the same one twice.
   const size_t filled = forcing == 0 ? kRows : kRows - 3;
   const int bound = static_cast<int>((replies + 3 * forcing + filled - 1) / filled) - 1;
+  int64_t latest = 0;  // of those in the step: when it was served last
+  int newcomers = 0;
+  for (const auto& [id, record] : live_) {
+    if (record.stage != Stage::kDecoding || !record.in_flight) continue;
+    latest = std::max(latest, record.served);
+    newcomers += record.served == 0 ? 1 : 0;
+  }
+  ++decode_turns_;
   for (auto& [id, record] : live_) {
     if (record.stage != Stage::kDecoding) continue;
     record.steps_over = record.in_flight ? 0 : record.steps_over;
     record.decode_steps_over = record.in_flight ? 0 : record.decode_steps_over + 1;
-    if (record.decode_steps_over > bound) {
+    if (record.in_flight) {
+      record.served = decode_turns_;
+    } else if (record.served < latest) {
+      breach(fmt::format("reply {} was passed over for one that was served later", id));
+    } else if (newcomers == 0 && record.decode_steps_over > bound) {
       breach(fmt::format("reply {} was passed over {} times", id, record.decode_steps_over));
     }
   }
