@@ -24,8 +24,8 @@ from plant_traps import TRAPS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "build" / "plant"
-# What a build of the tests needs; nothing here is large.
-COPIED = ["CMakeLists.txt", "cmake", "src", "tests", "bench"]
+# What a build of the tests and a run of them needs; the bundled model is the largest of it.
+COPIED = ["CMakeLists.txt", "cmake", "src", "tests", "bench", "models"]
 BUILD_LIMIT_S = 1800
 TEST_LIMIT_S = 120
 FAULTS = RULES + TRAPS

@@ -13,6 +13,10 @@ Fault = collections.namedtuple("Fault", "name file text instead test")
 
 RULES = [
     # Turns of replies and their rows.
+    Fault("newcomers_go_before_all_others", "scheduler/scheduler.cc",
+          "  sequence.served = decode_steps;\n  deliver(",
+          "  deliver(",
+          "scheduler.SharedSteps.NewcomersDoNotKeepAnOldReplyWaiting"),
     Fault("newest_served_first", "scheduler/decode_turns.cc",
           "turns[a].served < turns[b].served",
           "turns[a].served > turns[b].served",
@@ -226,4 +230,26 @@ RULES = [
           "std::abs(entry.sequences - sequences) <",
           "std::abs(entry.sequences - sequences) <=",
           "scheduler.Overhead.ReadsTheNearestCountAndOfTwoTheFirstObserved"),
+    # Penalties and log probabilities: a row's own prefix, a token's own row.
+    Fault("penalties_keep_old_counts", "kernels/penalties.cc",
+          "times = 0;",
+          "",
+          "kernels.Penalties.AreTheNaiveOnesWhateverStoodInTheScratch"),
+    Fault("penalties_count_the_prompt", "kernels/penalties.cc",
+          "if (count(token) == 0) count(token) = kPromptOnly;",
+          "++count(token);",
+          "kernels.Penalties.AreTheNaiveOnesWhateverStoodInTheScratch"),
+    Fault("penalties_see_the_drafts_behind_the_row", "runner/runner.cc",
+          "sample_row(segment, history.first(length))",
+          "[&] { auto seen = sample_row(segment, history.first(length));"
+          " seen.context = history; return seen; }()",
+          "runner.SlowNanoRunner.PenaltiesAndLogProbabilitiesAreTheSameDraftedAndPlain"),
+    Fault("replaced_token_has_the_drawn_ones_probability", "scheduler/sequence.cc",
+          "landed.logprobs.back().logprob = landed.logprobs.back().of_replacement;",
+          "",
+          SIMULATOR),
+    Fault("log_probabilities_of_the_next_row", "runner/runner.cc",
+          "logits.as<float>() + static_cast<size_t>(row) * vocabulary,",
+          "logits.as<float>() + static_cast<size_t>(row + 1) * vocabulary,",
+          "runner.SlowNanoRunner.PenaltiesAndLogProbabilitiesAreTheSameDraftedAndPlain"),
 ]

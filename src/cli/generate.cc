@@ -23,8 +23,6 @@ namespace {
 constexpr int64_t kDefaultMaxTokens = 256;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr double kMostTemperature = 100;
-constexpr double kMostPenalty = 2;
-constexpr double kMostRepetition = 100;
 
 struct GenerateOptions {
   ModelOptions model;
@@ -53,12 +51,9 @@ struct Outcome {
   engine::ReplyEvent last;
 };
 
-// A greedy reply would ignore them without a word.
+// What can't be, and what would be ignored without a word.
 Status check_sampling(const GenerateOptions& options) {
   if (options.logprobs.has_value() && !options.json) return invalid("--logprobs needs --json");
-  if (options.repetition_penalty == 0.0) {
-    return invalid("--repetition-penalty is 0; it must be above 0");
-  }
   if (options.top_p == 0.0) return invalid("--top-p is 0; it must be above 0 and at most 1");
   if (options.temperature.has_value()) return {};
   if (options.top_k.has_value()) return invalid("--top-k needs --temperature");
@@ -246,11 +241,13 @@ void add_sampling(OptionTable& table, GenerateOptions& options) {
                          "of the draws; default: derived from the prompt's ids, so that the same "
                          "command gives the same reply",
                          kHere);
-  table.number("presence-penalty", options.presence_penalty, -kMostPenalty, kMostPenalty,
-               "taken off each token that the reply has already", kHere);
-  table.number("frequency-penalty", options.frequency_penalty, -kMostPenalty, kMostPenalty,
-               "taken off each token for every time that the reply has it", kHere);
-  table.number("repetition-penalty", options.repetition_penalty, 0, kMostRepetition,
+  table.number("presence-penalty", options.presence_penalty, -engine::kMostPenalty,
+               engine::kMostPenalty, "taken off each token that the reply has already", kHere);
+  table.number("frequency-penalty", options.frequency_penalty, -engine::kMostPenalty,
+               engine::kMostPenalty, "taken off each token for every time that the reply has it",
+               kHere);
+  table.number("repetition-penalty", options.repetition_penalty, engine::kLeastRepetitionPenalty,
+               engine::kMostRepetitionPenalty,
                "above 1, makes less probable what prompt and reply have already; default from "
                "generation_config.json, else 1",
                kHere);
@@ -273,7 +270,8 @@ Command generate_command(CLI::App& root) {
       "\"timings\",\"memory\"}; token_sha is the sha256 of the reply's decimal ids joined by "
       "commas, end "
       "token\n"
-      "included; times are in milliseconds. Text leaves special tokens out. Drafts change the\n"
+      "included; \"logprobs\" is there with --logprobs; times are in milliseconds. Text leaves "
+      "special tokens out. Drafts change the\n"
       "speed and never a token.\n");
   auto options = std::make_shared<GenerateOptions>();
   OptionTable& table = *command.table;

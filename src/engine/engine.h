@@ -22,7 +22,10 @@ namespace flashlane::engine {
 using scheduler::DraftCounts;
 using scheduler::DraftStats;
 using scheduler::FinishReason;
+using scheduler::kLeastRepetitionPenalty;
 using scheduler::kMostLogprobs;
+using scheduler::kMostPenalty;
+using scheduler::kMostRepetitionPenalty;
 using scheduler::TokenLogprobs;
 using Request = scheduler::SequenceSpec;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -24,7 +25,7 @@ Error refuse(const char* field, Error refusal) {
 }
 
 Status check_sampling(const Sampling& sampling) {
-  const auto out_of = [](const char* field, double value, const char* range) {
+  const auto out_of = [](const char* field, double value, std::string_view range) {
     return refuse(field, invalid("{} is {}; it must be {}", field, value, range));
   };
   if (!(std::isfinite(sampling.temperature) && sampling.temperature >= 0)) {
@@ -37,14 +38,18 @@ Status check_sampling(const Sampling& sampling) {
   if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
     return out_of("min_p", sampling.min_p, "from 0 to 1");
   }
-  if (!std::isfinite(sampling.presence_penalty)) {
-    return out_of("presence_penalty", sampling.presence_penalty, "finite");
+  const std::pair<const char*, float> penalties[] = {
+      {"presence_penalty", sampling.presence_penalty},
+      {"frequency_penalty", sampling.frequency_penalty}};
+  for (const auto& [field, penalty] : penalties) {
+    if (std::fabs(static_cast<double>(penalty)) <= kMostPenalty) continue;
+    return out_of(field, penalty, fmt::format("from {} to {}", -kMostPenalty, kMostPenalty));
   }
-  if (!std::isfinite(sampling.frequency_penalty)) {
-    return out_of("frequency_penalty", sampling.frequency_penalty, "finite");
-  }
-  if (!(std::isfinite(sampling.repetition_penalty) && sampling.repetition_penalty > 0)) {
-    return out_of("repetition_penalty", sampling.repetition_penalty, "above 0");
+  const float repetition = sampling.repetition_penalty;
+  if (!(repetition >= static_cast<float>(kLeastRepetitionPenalty) &&
+        repetition <= static_cast<float>(kMostRepetitionPenalty))) {
+    return out_of("repetition_penalty", repetition,
+                  fmt::format("from {} to {}", kLeastRepetitionPenalty, kMostRepetitionPenalty));
   }
   return {};
 }
@@ -224,7 +229,6 @@ StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
     Sequence& sequence = *deciding[n];
     const Sequence::Window& window = windows[chosen[n]];
     const int rows = draft_rows[n] + turns[chosen[n]].fixed_rows - 1;
-    sequence.first_step = sequence.served == 0;
     sequence.served = decode_steps;
     sequence.source = rows == 0 ? DraftSource::kNone : window.source;
     sequence.was_alone = alone;
@@ -291,7 +295,8 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
   std::optional<int> lone_drafts;
   const Sequence& first = *slots[static_cast<size_t>(plan.segments.front().slot)];
   const bool own_drafts = first.source == DraftSource::kHead || first.source == DraftSource::kNone;
-  if (plan.segments.size() == 1 && first.was_alone && own_drafts && !first.first_step) {
+  const bool first_step = first.stats.rounds == 0;  // it still carries the switch from the prompt
+  if (plan.segments.size() == 1 && first.was_alone && own_drafts && !first_step) {
     lone_drafts = static_cast<int>(rows) - 1;
   }
   policy.observe(static_cast<int>(rows), sampled, elapsed_ms, depths, lone_drafts);
@@ -308,6 +313,9 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
     return;
   }
   sequence.phase = Phase::kDecoding;
+  // Its turn counts from here: as one that was never served it would go before all others, and
+  // replies that come and go fast enough could keep an old one waiting for ever.
+  sequence.served = decode_steps;
   deliver(sequence, result.tokens.size(), sequence.commit_first(result));
 }
 

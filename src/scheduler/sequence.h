@@ -31,7 +31,7 @@ struct Sequence {
   Phase phase = Phase::kWaiting;
   int slot = -1;              // from admission to the end
   bool in_flight = false;     // a segment of it is in the step that has not come back
-  uint64_t served = 0;        // number of the last decode step that included it; 0 = none
+  uint64_t served = 0;        // number of the last decode step that included it, or was before it
   int passed_over = 0;        // prompt steps in a row that went to others
   bool prompt_alone = false;  // a shared prompt step failed: its rows go in on their own
 
@@ -48,7 +48,6 @@ struct Sequence {
   // Of the decode segment in flight.
   DraftSource source = DraftSource::kNone;
   bool was_alone = false;
-  bool first_step = false;
 
   int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
   int prompt_left() const { return prompt_size() - prefilled; }

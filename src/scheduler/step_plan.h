@@ -18,6 +18,12 @@ struct SequenceId {
 // Most alternatives that come with a token's log probability.
 inline constexpr int kMostLogprobs = 20;
 
+// Penalties that a request may ask for: -kMostPenalty to kMostPenalty, and for repetition, which
+// divides, from kLeastRepetitionPenalty to kMostRepetitionPenalty.
+inline constexpr double kMostPenalty = 2;
+inline constexpr double kLeastRepetitionPenalty = 0.01;
+inline constexpr double kMostRepetitionPenalty = 100;
+
 // How a sequence's tokens are drawn. A draw is a pure function of the row's logits, these, the
 // token's absolute position and, with penalties, the sequence's own tokens before it (E6).
 struct Sampling {
@@ -29,7 +35,7 @@ struct Sampling {
   // Of tokens that came before: in the reply, and for repetition in the prompt too.
   float presence_penalty = 0;    // taken off once; 0 = none
   float frequency_penalty = 0;   // taken off for each time; 0 = none
-  float repetition_penalty = 1;  // divides or multiplies; above 0, 1 = none
+  float repetition_penalty = 1;  // divides or multiplies; 1 = none
 };
 
 enum class SegmentKind : uint8_t { kPrefill, kVerify };

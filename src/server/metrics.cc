@@ -122,10 +122,12 @@ void add_drafts(Families& families, const engine::DraftStats& drafts) {
     return std::vector<Labelled>{{"accepted", static_cast<double>(total.accepted)},
                                  {"rejected", static_cast<double>(total.drafted - total.accepted)}};
   };
-  families.counters("flashlane_head_drafts_total", "Of them, those of the model's MTP head.",
-                    "result", by_result(drafts.head));
-  families.counters("flashlane_copied_drafts_total", "Of them, those copied from the context.",
-                    "result", by_result(drafts.copied));
+  families.counters("flashlane_head_drafts_total",
+                    "Drafts of the model's MTP head, by whether they stood.", "result",
+                    by_result(drafts.head));
+  families.counters("flashlane_copied_drafts_total",
+                    "Drafts copied from the context, by whether they stood.", "result",
+                    by_result(drafts.copied));
   families.counter("flashlane_draft_rounds_total",
                    "Decode windows of all requests, with drafts or without; counted when a request "
                    "ends.",

@@ -16,8 +16,6 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr double kMostRepetitionPenalty = 100;
-
 // Fields of the two APIs whose features are not built, with the values that ask for nothing.
 const std::vector<NeutralField>& shared_neutral_fields() {
   static const std::vector<NeutralField> fields = {
@@ -82,10 +80,11 @@ void read_options(ObjectReader& body, ReplyOptions& out, std::optional<Error>& f
   out.min_p = body.number("min_p", 0, 1);
   out.top_k = body.integer("top_k", INT32_MIN, INT32_MAX);
   out.seed = body.bits64("seed");
-  out.presence_penalty = body.number("presence_penalty", -2, 2);
-  out.frequency_penalty = body.number("frequency_penalty", -2, 2);
-  out.repetition_penalty =
-      body.number("repetition_penalty", 0, kMostRepetitionPenalty, /*above=*/true);
+  constexpr double kMost = engine::kMostPenalty;
+  out.presence_penalty = body.number("presence_penalty", -kMost, kMost);
+  out.frequency_penalty = body.number("frequency_penalty", -kMost, kMost);
+  out.repetition_penalty = body.number("repetition_penalty", engine::kLeastRepetitionPenalty,
+                                       engine::kMostRepetitionPenalty);
   out.stop = body.texts("stop", kMaxStopStrings);
   const size_t stop_bytes =
       std::accumulate(out.stop.begin(), out.stop.end(), size_t{0},

@@ -28,9 +28,9 @@ struct ReplyOptions {
   std::optional<double> min_p;                  // 0..1
   std::optional<int64_t> top_k;                 // ≤ 0 = off
   std::optional<uint64_t> seed;
-  std::optional<double> presence_penalty;    // -2..2
-  std::optional<double> frequency_penalty;   // -2..2
-  std::optional<double> repetition_penalty;  // (0, 100]
+  std::optional<double> presence_penalty;  // their ranges: scheduler/step_plan.h
+  std::optional<double> frequency_penalty;
+  std::optional<double> repetition_penalty;
   // Log probabilities with so many alternatives; absent = none.
   std::optional<int64_t> logprobs;  // 0..engine::kMostLogprobs
   std::vector<std::string> stop;

@@ -14,11 +14,13 @@ namespace json = boost::json;
 
 namespace {
 
-// JSON has no infinities; this stands for "never", as clients know it.
+// JSON has no infinities; this stands for "never", as clients know it. So it does for what a model
+// that computes no numbers gives.
 constexpr double kLeastLogprob = -9999;
 
 double written(float logprob) {
-  return std::max(static_cast<double>(logprob), kLeastLogprob);
+  const auto value = static_cast<double>(logprob);
+  return value > kLeastLogprob ? value : kLeastLogprob;
 }
 
 int64_t code_points(std::string_view text) {

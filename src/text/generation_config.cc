@@ -11,7 +11,7 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr size_t kMaxEndTokens = 64;
-constexpr double kLeastPenalty = 1e-3;  // it divides
+constexpr double kLeastPenalty = 0.01;  // it divides
 constexpr int64_t kMaxId = std::numeric_limits<int32_t>::max();
 
 // Null counts as absent: files written by the usual tools carry nulls for unset values.

@@ -2,8 +2,6 @@
 what does not fit is refused. The plan's own allowance for the process is the only slack."""
 
 import re
-import signal
-import subprocess
 
 import support
 
@@ -23,25 +21,6 @@ def status_bytes(process):
 
 
 class Memory(support.CommandTest):
-    def served(self, *arguments):
-        """The kernel's counts of a server that is ready, and what it said on stderr."""
-        process = subprocess.Popen(
-            [support.BINARY, "serve", "--port", "0", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=support.clean_environment(),
-        )
-        try:
-            line = process.stdout.readline()
-            counts = status_bytes(process) if line else None
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=120)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        self.assertTrue(line.startswith("listening on "), said)
-        return counts, said
-
     def plan(self, *arguments):
         plan = self.succeed_json("info", "--plan", "--json", *arguments)["plan"]
         self.assertEqual(plan["total_bytes"], sum(plan[part] for part in PARTS))
@@ -51,7 +30,7 @@ class Memory(support.CommandTest):
         for model in MODELS:
             with self.subTest(model):
                 plan = self.plan("--model", model, *SIZES)
-                counts, said = self.served("--model", model, *SIZES)
+                counts, said = self.served("--model", model, *SIZES, look=status_bytes)
                 held = counts["RssAnon"]
                 self.assertLessEqual(held, 1.05 * plan["total_bytes"] + LAG)
                 self.assertLessEqual(plan["total_bytes"], 1.15 * held + LAG)
@@ -66,8 +45,8 @@ class Memory(support.CommandTest):
         weights = (support.ROOT / "models/flash-next-nano-6bit/model.safetensors").stat().st_size
         plan = self.plan("--model", "nano", *SIZES)
         self.assertLess(plan["file_bytes"], weights)
-        mapped, _ = self.served("--model", "nano", *SIZES)
-        without, _ = self.served("--model", "synth:tiny", *SIZES)
+        mapped, _ = self.served("--model", "nano", *SIZES, look=status_bytes)
+        without, _ = self.served("--model", "synth:tiny", *SIZES, look=status_bytes)
         pages = mapped["RssFile"] - without["RssFile"]
         self.assertLessEqual(pages, plan["file_bytes"] + (2 << 20))
 

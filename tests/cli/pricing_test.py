@@ -3,9 +3,6 @@
 Only what it says is looked at: how long a step takes is the machine's affair.
 """
 
-import signal
-import subprocess
-
 import support
 
 TINY = "synth:tiny,format=bf16"
@@ -15,21 +12,7 @@ MEASURED = "measured: a step of 1, 2, 4, 8, 16 rows takes"
 class Pricing(support.CommandTest):
     def said_at_start(self, *arguments, **environment):
         """What it told on stderr when it was ready; it was ready at all."""
-        process = subprocess.Popen(
-            [support.BINARY, "serve", TINY, "--port", "0", "--memory-limit-gib", "4", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=support.clean_environment(FLASHLANE_THREADS="2", **environment))
-        try:
-            line = process.stdout.readline()
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=120)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        self.assertTrue(line.startswith("listening on http://127.0.0.1:"), said)
-        self.assertEqual(process.returncode, 0, said)
-        return said
+        return self.served(TINY, "--memory-limit-gib", "4", *arguments, FLASHLANE_THREADS="2", **environment)[1]
 
     def test_steps_are_measured_before_anything_is_served(self):
         for context in ("209", "512"):

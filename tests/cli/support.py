@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -43,6 +44,25 @@ class CommandTest(unittest.TestCase):
 
     def succeed_json(self, *arguments, **options):
         return json.loads(self.succeed(*arguments, **options))
+
+    def served(self, *arguments, look=lambda process: None, **environment):
+        """What `look` finds at a server that is ready, and all that it told on stderr; it is ended
+        by SIGTERM, and must end well."""
+        process = subprocess.Popen(
+            [BINARY, "serve", "--port", "0", *arguments], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env=clean_environment(**environment))
+        try:
+            line = process.stdout.readline()
+            found = look(process) if line else None
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=120)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        self.assertTrue(line.startswith("listening on http://127.0.0.1:"), said)
+        self.assertEqual(process.returncode, 0, said)
+        return found, said
 
     def refuse(self, code, words, *arguments, **options):
         """A run that must end with `code`, one line on stderr that has all `words`, no output."""

@@ -104,6 +104,36 @@ TEST(SharedSteps, DraftRowsFillWhatTheOthersLeave) {
   EXPECT_GT(world.runner.most_shared, 3U);
 }
 
+// Each wave of newcomers fills a decode step with forced rows and is gone after it; a reply that
+// runs all the while has its turn between any two of them.
+TEST(SharedSteps, NewcomersDoNotKeepAnOldReplyWaiting) {
+  World world({.context = 200, .slots = 5, .max_draft = 3, .vocabulary = 16});
+  const SequenceId old = world.submit(request(1, 4, 60));
+  world.land(world.plan());
+  int steps_over = 0;
+  int full_steps = 0;
+  for (int wave = 0; wave < 8; ++wave) {
+    for (int i = 0; i < 4; ++i) {
+      SequenceSpec newcomer = request(i, 2, 5);
+      newcomer.thinking = {.budget = 1, .close_tokens = {1, 2, 3, 4, 5, 6}, .end_token = 6};
+      world.submit(newcomer);
+    }
+    while (world.scheduler.running() > 1 || world.scheduler.waiting() > 0) {
+      const StepPlan plan = world.plan();
+      if (plan.segments.front().kind == SegmentKind::kVerify) {
+        const bool has_old = plan.segments.front().sequence == old;
+        steps_over = has_old ? 0 : steps_over + 1;
+        full_steps += static_cast<int>(plan.segments.size()) < world.scheduler.running() ? 1 : 0;
+        ASSERT_LE(steps_over, 1) << "wave " << wave;
+      }
+      world.land(plan);
+    }
+  }
+  EXPECT_GE(full_steps, 8) << "nobody was left out: this world shows nothing";
+  world.run_out();
+  world.expect_whole(old);
+}
+
 // While a long prompt goes in, a reply has a step between any two of its chunks (S10, T37).
 TEST(SharedSteps, ALongPromptDoesNotStallAReply) {
   World world({.context = 2000, .slots = 2, .vocabulary = 16});

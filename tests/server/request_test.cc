@@ -209,7 +209,7 @@ TEST(Request, ChatFieldsAreRefusedByName) {
       {R"("logit_bias":{"5":1})", "logit_bias", "not supported yet"},
       {R"("presence_penalty":2.5)", "presence_penalty", "from -2 to 2"},
       {R"("frequency_penalty":-3)", "frequency_penalty", "is -3"},
-      {R"("repetition_penalty":0)", "repetition_penalty", "above 0 and at most 100"},
+      {R"("repetition_penalty":0)", "repetition_penalty", "from 0.01 to 100"},
       {R"("repetition_penalty":"1.1")", "repetition_penalty", "not a string"},
       {R"("audio":{"voice":"x"})", "audio", "not supported yet"},
       {R"("store":true)", "store", "not supported yet"},

@@ -183,38 +183,38 @@ void Ledger::prompt_turn() {
   }
 }
 
-// No reply waits for ever, and while prompts wait the replies take no more than their share.
+// No reply waits for ever, and while prompts wait the replies take no more than their share. Nobody
+// goes before one who was served longer ago, or began longer ago and was not served since; so those
+// who may go before a reply that was passed over are the ones that there were then, once each.
 void Ledger::decode_turn() {
   size_t replies = 0;
   size_t forcing = 0;  // may have three forced rows, which are never cut
   bool prompts_wait = false;
+  int64_t latest = 0;  // turn of those in the step
   for (const auto& [id, record] : live_) {
-    replies += record.stage == Stage::kDecoding ? 1 : 0;
-    forcing += record.stage == Stage::kDecoding && record.spec.thinking.budget > 0 ? 1 : 0;
     prompts_wait = prompts_wait || record.stage == Stage::kFilling;
+    if (record.stage != Stage::kDecoding) continue;
+    ++replies;
+    forcing += record.spec.thinking.budget > 0 ? 1 : 0;
+    if (record.in_flight) latest = std::max(latest, record.turn);
   }
-  // A step that leaves somebody out has at most three rows left. Replies that began meanwhile, and
-  // were never served, may go first; all others were served longer ago, so nobody is passed over by
-  // the same one twice.
+  // A step that leaves somebody out has at most three rows left.
   const size_t filled = forcing == 0 ? kRows : kRows - 3;
   const int bound = static_cast<int>((replies + 3 * forcing + filled - 1) / filled) - 1;
-  int64_t latest = 0;  // of those in the step: when it was served last
-  int newcomers = 0;
-  for (const auto& [id, record] : live_) {
-    if (record.stage != Stage::kDecoding || !record.in_flight) continue;
-    latest = std::max(latest, record.served);
-    newcomers += record.served == 0 ? 1 : 0;
-  }
   ++decode_turns_;
   for (auto& [id, record] : live_) {
     if (record.stage != Stage::kDecoding) continue;
-    record.steps_over = record.in_flight ? 0 : record.steps_over;
-    record.decode_steps_over = record.in_flight ? 0 : record.decode_steps_over + 1;
     if (record.in_flight) {
-      record.served = decode_turns_;
-    } else if (record.served < latest) {
-      breach(fmt::format("reply {} was passed over for one that was served later", id));
-    } else if (newcomers == 0 && record.decode_steps_over > bound) {
+      record.steps_over = 0;
+      record.decode_steps_over = 0;
+      record.turn = decode_turns_;
+      continue;
+    }
+    if (record.decode_steps_over++ == 0) record.most_steps_over = bound;
+    if (record.turn < latest) {
+      breach(fmt::format("reply {} was passed over for one whose turn was later", id));
+    }
+    if (record.decode_steps_over > record.most_steps_over) {
       breach(fmt::format("reply {} was passed over {} times", id, record.decode_steps_over));
     }
   }
@@ -321,6 +321,7 @@ void Ledger::take_tokens(const Event& event, Record& record) {
       record.stage == Stage::kWaiting || event.tokens.empty()) {
     breach(fmt::format("{}: tokens out of place", id));
   }
+  if (record.stage != Stage::kDecoding) record.turn = decode_turns_;
   record.stage = Stage::kDecoding;
   take_logprobs(event, record);
   record.tokens.insert(record.tokens.end(), event.tokens.begin(), event.tokens.end());

@@ -33,7 +33,8 @@ struct Record {
   int steps_over = 0;             // prompt steps since it was served last: of others, committed
   int prompt_steps_over = 0;      // prompt steps in a row that went to other prompts
   int decode_steps_over = 0;      // decode steps in a row without it
-  int64_t served = 0;             // number of the last decode step with it; 0 = none
+  int most_steps_over = 0;        // as many as may be
+  int64_t turn = 0;               // number of the last decode step with it, or before it began
   int64_t rows_to_come() const {  // steps that it may still need: each brings a row or a token
     return static_cast<int64_t>(spec.prompt.size()) - prefilled + spec.max_tokens -
            static_cast<int64_t>(tokens.size());
@@ -93,8 +94,8 @@ class Ledger {
   std::vector<uint64_t> owners_;  // by slot: the last sequence that had it
   uint64_t newest_ = 0;
   uint64_t last_started_ = 0;
-  // Time of decode steps since the last prompt step, and what that step took.
   int64_t decode_turns_ = 0;
+  // Time of decode steps since the last prompt step, and what that step took.
   double decode_ms_ = 0;
   double prompt_ms_ = 0;
   bool after_prompt_step_ = false;
