@@ -30,7 +30,7 @@ int choose_length(Length kind, int most, Dice& dice) {
 // Small pages, few of them, with or without states, so that sequences wait for pages as often as
 // for slots; or no shortage at all.
 void choose_pool(scheduler::SchedulerOptions& options, Dice& dice) {
-  if (dice.once_in(3)) return;
+  if (!dice.once_in(3)) return;
   constexpr int kPageRows[] = {1, 2, 4, 8, 32};
   constexpr size_t kPageBytes = 256;
   memory::PoolLayout::Spec spec;
