@@ -119,10 +119,10 @@ TRAPS = [
           "engine.Endings.FollowOneRuleHoweverEarlyTheyCome"),
     # T41: a failed step and a failed prompt speak differently.
     Fault("t41_replies_fail_with_a_bare_name", "scheduler/scheduler.cc",
-          "state.retire(*sequence, FinishReason::kError, error);",
-          "state.retire(*sequence, FinishReason::kError,\n"
+          "      state.retire(*sequence, FinishReason::kError, error);\n    }\n  }\n}",
+          "      state.retire(*sequence, FinishReason::kError,\n"
           "                   segment.kind == SegmentKind::kVerify ? Error{error.code, \"failed\"}\n"
-          "                                                        : error);",
+          "                                                        : error);\n    }\n  }\n}",
           "engine.Endings.APromptAndAReplyFailInTheSameWords"),
     # T42: something is done for a request after its last event.
     Fault("t42_last_event_before_the_books", "engine/engine.cc",

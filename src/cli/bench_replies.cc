@@ -110,6 +110,7 @@ Status CountingEngine::start() {
   ASSIGN_OR_RETURN(runner_, runner::Runner::create(model_, sizes_.runner));
   const auto run = [this](const scheduler::StepPlan& plan) {
     Result<scheduler::StepResult> result = runner_->run(plan);
+    // Nothing is kept between replies here, so nothing is restored.
     const bool is_prompt = plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
     (is_prompt ? prompt_ : decode_) += counter_.take();
     return result;

@@ -104,6 +104,9 @@ std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& op
        plan.runner.pool_bytes);
   line(fmt::format("{} slot(s) of {} positions", options.slots, options.context),
        plan.runner.slots_bytes);
+  if (options.kept_pages > 0) {
+    line(fmt::format("prompt cache of {} pages", options.kept_pages), plan.runner.kept_bytes);
+  }
   line(fmt::format("step buffers, {} rows", options.max_rows), plan.runner.step_bytes);
   line("the process itself, about", plan.process_bytes);
   line("total", plan.total_bytes());
@@ -121,6 +124,8 @@ void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOp
   json.key("scratch_bytes").unsigned_integer(plan.scratch_bytes);
   json.key("pages").integer(plan.runner.pages);
   json.key("pool_bytes").unsigned_integer(plan.runner.pool_bytes);
+  json.key("kept_pages").integer(options.kept_pages);
+  json.key("kept_bytes").unsigned_integer(plan.runner.kept_bytes);
   json.key("slots_bytes").unsigned_integer(plan.runner.slots_bytes);
   json.key("step_bytes").unsigned_integer(plan.runner.step_bytes);
   json.key("process_bytes").unsigned_integer(plan.process_bytes);

@@ -31,7 +31,7 @@ struct MemoryPlan {
 
   size_t total_bytes() const {
     return weights_bytes + scratch_bytes + runner.pool_bytes + runner.slots_bytes +
-           runner.step_bytes + process_bytes;
+           runner.kept_bytes + runner.step_bytes + process_bytes;
   }
 };
 

@@ -15,6 +15,7 @@ namespace flashlane::cli {
 namespace {
 
 constexpr int64_t kMostPageRows = 1 << 16;
+constexpr double kMostGib = 1 << 20;
 constexpr double kMib = 1024.0 * 1024.0;
 
 enum class Asked : uint8_t { kDefault, kAuto, kNumber };
@@ -50,6 +51,26 @@ Result<size_t> room_for_pool(const ModelOutline& outline, const ModelOptions& mo
   return room_bytes > others_bytes ? room_bytes - others_bytes : 0;
 }
 
+// Pages for kept states, from what is left for all pages.
+Result<int> kept_pages(const std::optional<double>& gib, const memory::PoolLayout& layout,
+                       size_t room_bytes) {
+  const double room = static_cast<double>(room_bytes);
+  const double bytes = gib ? *gib * kGib : std::min(kDefaultCacheGib * kGib, room / 10);
+  if (bytes > room) {
+    return invalid(
+        "--prompt-cache-gib {} does not fit the memory: {:.3f} GiB are left for it and "
+        "for all sequences",
+        *gib, room / kGib);
+  }
+  const double pages = std::min(bytes / static_cast<double>(layout.page_bytes()), 0x1p30);
+  // A state and a page of rows behind which it stands.
+  const int least = layout.state_pages() + 1;
+  if (pages >= least) return static_cast<int>(pages);
+  if (!gib || *gib == 0) return 0;
+  return invalid("--prompt-cache-gib {} holds no state of a prompt; one takes {:.4f} or more", *gib,
+                 static_cast<double>(least) * static_cast<double>(layout.page_bytes()) / kGib);
+}
+
 // Pages that `slots` sequences have by default.
 int usual_pages(const memory::PoolLayout& layout, int slots, int context) {
   return layout.need(context) + (slots - 1) * layout.need(std::min(context, kFurtherPositions));
@@ -65,6 +86,9 @@ void add_pool_options(OptionTable& table, PoolOptions& options) {
                 "positions of a page of the pool, a multiple of the model's block; default 256, or "
                 "more where a state needs it; changes no bit of a reply",
                 Reach::kEverywhere, {"TF_FLASHNEXT_KV_PAGES"});
+  table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
+               "memory for states of prompts, from which later ones that begin alike go on; 0 = "
+               "none; default 1, or a tenth of what is left");
   table.text("state-pages", options.state_pages, {"0", "1"},
              "1: a sequence's states lie in any free pages; 0: in consecutive ones; default 1",
              Reach::kEverywhere, {"TF_FLASHNEXT_STATE_PAGES"});
@@ -88,7 +112,10 @@ Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const M
   const memory::PoolLayout& layout = storage.pool;
   runner.slots = 1;
   runner.pages = layout.need(runner.context);
-  ASSIGN_OR_RETURN(const size_t room_bytes, room_for_pool(outline, model, runner));
+  runner.kept_pages = 0;
+  ASSIGN_OR_RETURN(size_t room_bytes, room_for_pool(outline, model, runner));
+  ASSIGN_OR_RETURN(runner.kept_pages, kept_pages(options.prompt_cache_gib, layout, room_bytes));
+  room_bytes -= static_cast<size_t>(runner.kept_pages) * layout.page_bytes();
   const int most = parallel.asked == Asked::kAuto     ? scheduler::kMostSlots
                    : parallel.asked == Asked::kNumber ? parallel.number
                                                       : kDefaultParallel;

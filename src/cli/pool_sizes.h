@@ -16,8 +16,9 @@ struct PoolOptions {
   std::optional<std::string> parallel;
   std::optional<int64_t> kv_page_rows;
   std::optional<std::string> state_pages;
+  std::optional<double> prompt_cache_gib;
 };
-// --parallel, --kv-page-rows, --state-pages.
+// --parallel, --kv-page-rows, --state-pages, --prompt-cache-gib.
 void add_pool_options(OptionTable& table, PoolOptions& options);
 
 // Page rows and the form of states: what was asked for, refused by name where it can't be, else
@@ -29,9 +30,12 @@ Status choose_pages(const PoolOptions& options, const ModelOutline& outline,
 // each beyond the first, which has a whole context.
 inline constexpr int kDefaultParallel = 8;
 inline constexpr int kFurtherPositions = 4096;
+inline constexpr double kDefaultCacheGib = 1;
 
-// Sets slots and pages. --parallel: a number, refused when it does not fit; "auto", the most that
-// fit, with all pages that fit; absent, kDefaultParallel or as many as fit. What fits is
+// Sets pages for kept states of prompts, slots and pages. --prompt-cache-gib is taken off first,
+// refused when it does not fit or holds no state; absent, it is kDefaultCacheGib or a tenth of what
+// is left, whichever is less. --parallel: a number, refused when it does not fit; "auto", the most
+// that fit, with all pages that fit; absent, kDefaultParallel or as many as fit. What fits is
 // --memory-limit-gib and the memory that is available now, whichever is less; one sequence always
 // does.
 Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const ModelOptions& model,

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kMostPort = 65535;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
-constexpr double kMostGib = 1 << 20;
 
 struct ServeOptions {
   ModelOptions model;
@@ -38,22 +37,18 @@ struct ServeOptions {
   // Options of what is not built yet: declared so that they are refused by name.
   std::optional<std::string> session_contexts;
   std::optional<int64_t> session_grow;
-  std::optional<double> prompt_cache_gib;
 };
 
 Error not_built(const std::string& option, const std::string& only) {
   return error(ErrorCode::kUnsupported, "--{} is not built yet; {}", option, only);
 }
 
-// No sequence moves, and there is no prompt cache.
+// No sequence moves.
 Status check_built(const ServeOptions& options) {
   if (options.session_contexts.has_value()) {
     return not_built("session-contexts", "--context sizes every sequence");
   }
   if (options.session_grow.has_value()) return not_built("session-grow", "nothing grows");
-  if (options.prompt_cache_gib.value_or(0) != 0) {
-    return not_built("prompt-cache-gib", "only 0 is: nothing is kept between requests");
-  }
   return {};
 }
 
@@ -92,6 +87,7 @@ server::Services services_of(const Serving& serving, const ServeOptions& options
   services.model.vocabulary = outline.shape.vocabulary;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   services.model.created = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  services.keeps_prompts = runner.kept_pages > 0;
   services.seed_salt = options.seed_salt.value_or(0);
   return services;
 }
@@ -155,8 +151,6 @@ void add_later_options(OptionTable& table, ServeOptions& options) {
              {"FLASHNEXT_SLOT_CONTEXTS"});
   table.integer("session-grow", options.session_grow, 0, kMostPositions, later + "growth step",
                 kBoth, {"FLASHNEXT_SLOT_GROW"});
-  table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
-               later + "kept prompts; only 0 is accepted");
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ struct Counters {
   std::array<int64_t, kFinishReasons> finished = {};  // requests, by FinishReason
   StepCounts prompt_steps = {};
   StepCounts decode_steps = {};
+  StepCounts restore_steps = {};
   int64_t failed_steps = 0;
   TimeHistogram queue = {};            // submitted → first prompt chunk
   TimeHistogram first_token = {};      // submitted → first token
@@ -58,9 +59,14 @@ struct Counters {
   // All rows of a step are of one kind.
   void count_step(const scheduler::StepPlan& plan, double run_ms) {
     CHECK(!plan.empty());
-    const bool prompt = plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
-    StepCounts& counts = prompt ? prompt_steps : decode_steps;
+    const bool prompt =
+        !plan.segments.empty() && plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
+    StepCounts& counts =
+        !plan.restores.empty() ? restore_steps : (prompt ? prompt_steps : decode_steps);
     ++counts.steps;
+    for (const scheduler::Restore& restore : plan.restores) {
+      counts.rows += static_cast<int64_t>(restore.tokens.size());
+    }
     for (const scheduler::Segment& segment : plan.segments) {
       counts.rows += static_cast<int64_t>(segment.tokens.size());
     }

@@ -221,7 +221,8 @@ void Engine::State::account(const Event& event) {
     case Event::Kind::kPrefilled:
       // A prompt that starts again after a failed step is still one prompt.
       if (event.prefilled > request.prefilled) {
-        current.prompt_tokens_total += event.prefilled - request.prefilled;
+        current.prompt_tokens_total += event.prefilled - request.prefilled - event.cached;
+        current.cached_tokens_total += event.cached;
         request.prefilled = event.prefilled;
       }
       break;
@@ -242,6 +243,7 @@ void Engine::State::account(const Event& event) {
 void Engine::State::publish() {
   current.running = scheduler.running();
   current.usage = usage();
+  current.prompt_cache = scheduler.kept();
   std::lock_guard lock(mutex);
   taken_waiting = scheduler.waiting();
   // submit counts these two.
@@ -284,6 +286,7 @@ Engine::State::Ending Engine::State::end(const Event& event) {
                          .prefilled = event.prefilled,
                          .reason = event.reason,
                          .error = event.error,
+                         .reuse = event.reuse,
                          .drafts = event.drafts,
                          .repetition_period = event.repetition_period,
                          .timings = request.moments.timings(now)}};
@@ -313,6 +316,7 @@ Engine::State::Live& Engine::State::find(SequenceId id) {
 EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options) {
   options.scheduler.pool = runner.storage().pool;
   options.scheduler.pages = runner.limits().pages;
+  options.scheduler.kept_pages = runner.limits().kept_pages;
   return options;
 }
 

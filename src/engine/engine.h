@@ -19,6 +19,7 @@
 
 namespace flashlane::engine {
 
+using memory::Miss;
 using scheduler::DraftCounts;
 using scheduler::DraftStats;
 using scheduler::FinishReason;
@@ -26,6 +27,7 @@ using scheduler::kLeastRepetitionPenalty;
 using scheduler::kMostLogprobs;
 using scheduler::kMostPenalty;
 using scheduler::kMostRepetitionPenalty;
+using scheduler::PromptReuse;
 using scheduler::TokenLogprobs;
 using Request = scheduler::SequenceSpec;
 
@@ -45,6 +47,7 @@ struct ReplyEvent {
   // kFinished; nothing follows it:
   FinishReason reason = FinishReason::kStop;
   Error error = {};
+  PromptReuse reuse = {};
   DraftStats drafts = {};
   int repetition_period = 0;  // not 0 when the repetition guard closed the think block
   Timings timings = {};
@@ -98,11 +101,13 @@ struct Status {
   int64_t requests_total = 0;
   int64_t refused_total = 0;        // because too many waited; not among requests_total
   int64_t prompt_tokens_total = 0;  // prefilled, each once
+  int64_t cached_tokens_total = 0;  // prompt tokens restored instead
   int64_t reply_tokens_total = 0;   // committed
   DraftStats drafts = {};           // of finished requests
   Counters counters = {};
   Usage usage = {};
   Usage usage_at_load = {};
+  memory::PromptCacheUsage prompt_cache = {};
   bool failed = false;  // the device was lost: nothing will run again
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/int_math.h"
 #include "kernels/batch.h"
 #include "memory/page_id.h"
 
@@ -132,12 +133,24 @@ Status check_place(const Segment& segment, size_t index, int context, const Slot
   return {};
 }
 
-Status check_page_ids(std::span<const memory::PageId> pages, size_t index, int limit) {
+Status check_page_ids(const char* what, size_t index, std::span<const memory::PageId> pages,
+                      int limit) {
   for (const memory::PageId page : pages) {
     if (page >= 0 && page < limit) continue;
-    return refuse("segment {} names page {}; the pool has {}", index, page, limit);
+    return refuse("{} {} names page {}; there are {}", what, index, page, limit);
   }
   return {};
+}
+
+// Of a state kept behind so many rows: copies of the state pages and of the rows'.
+Status check_kept_pages(const char* what, size_t index, std::span<const memory::PageId> pages,
+                        int64_t rows, const PlanLimits& limits) {
+  const int64_t wanted = limits.state_pages + div_ceil(rows, int64_t{limits.page_rows});
+  if (static_cast<int64_t>(pages.size()) != wanted) {
+    return refuse("{} {} has {} pages of the arena instead of {}", what, index, pages.size(),
+                  wanted);
+  }
+  return check_page_ids(what, index, pages, limits.kept_pages);
 }
 
 // State pages come with the first rows and never again; the table reaches as far as rows and
@@ -150,8 +163,8 @@ Status check_pages(const Segment& segment, size_t index, const PlanLimits& limit
     return refuse("segment {} starts at {} with {} state pages instead of {}", index,
                   segment.start_position, state_pages, opens ? limits.state_pages : 0);
   }
-  RETURN_IF_ERROR(check_page_ids(segment.state_pages, index, limits.pages));
-  RETURN_IF_ERROR(check_page_ids(segment.new_pages, index, limits.pages));
+  RETURN_IF_ERROR(check_page_ids("segment", index, segment.state_pages, limits.pages));
+  RETURN_IF_ERROR(check_page_ids("segment", index, segment.new_pages, limits.pages));
   const int64_t mapped =
       (opens ? 0 : slot.mapped_pages) + static_cast<int64_t>(segment.new_pages.size());
   if (mapped > limits.table_pages) {
@@ -167,11 +180,49 @@ Status check_pages(const Segment& segment, size_t index, const PlanLimits& limit
   return {};
 }
 
+Status check_keep(const Segment& segment, size_t index, const PlanLimits& limits) {
+  if (segment.keep_pages.empty()) return {};
+  if (segment.kind != SegmentKind::kPrefill || segment.next_token == -1) {
+    return refuse("segment {} is to be kept, but ends no chunk inside a prompt", index);
+  }
+  if (limits.max_draft > 0 && !segment.uses_mtp) {
+    return refuse("segment {} is to be kept without the MTP head's state", index);
+  }
+  const int64_t rows = segment.start_position + static_cast<int64_t>(segment.tokens.size());
+  return check_kept_pages("segment", index, segment.keep_pages, rows, limits);
+}
+
+Status check_restore(const scheduler::Restore& restore, size_t index, const PlanLimits& limits) {
+  if (restore.slot < 0 || restore.slot >= limits.slots) {
+    return refuse("restore {} names slot {}; there are {}", index, restore.slot, limits.slots);
+  }
+  const auto rows = static_cast<int64_t>(restore.tokens.size());
+  if (rows < 1 || rows >= limits.context) {
+    return refuse("restore {} has {} rows; the context is {}", index, rows, limits.context);
+  }
+  RETURN_IF_ERROR(check_kept_pages("restore", index, restore.kept_pages, rows, limits));
+  const int64_t wanted = div_ceil(rows, int64_t{limits.page_rows});
+  if (static_cast<int64_t>(restore.state_pages.size()) != limits.state_pages ||
+      static_cast<int64_t>(restore.new_pages.size()) != wanted) {
+    return refuse("restore {} has {} state pages and {} for rows instead of {} and {}", index,
+                  restore.state_pages.size(), restore.new_pages.size(), limits.state_pages, wanted);
+  }
+  RETURN_IF_ERROR(check_page_ids("restore", index, restore.state_pages, limits.pages));
+  return check_page_ids("restore", index, restore.new_pages, limits.pages);
+}
+
 }  // namespace
 
 Status check_plan(const StepPlan& plan, const PlanLimits& limits,
                   std::span<const SlotProgress> slots) {
   if (plan.empty()) return refuse("the plan is empty");
+  if (!plan.restores.empty()) {
+    if (!plan.segments.empty()) return refuse("the plan mixes restores and segments");
+    for (size_t i = 0; i < plan.restores.size(); ++i) {
+      RETURN_IF_ERROR(check_restore(plan.restores[i], i, limits));
+    }
+    return {};
+  }
   RETURN_IF_ERROR(check_whole(plan, limits));
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
@@ -181,6 +232,7 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits,
     const SlotProgress& slot = slots[static_cast<size_t>(segment.slot)];
     RETURN_IF_ERROR(check_place(segment, i, limits.context, slot));
     RETURN_IF_ERROR(check_pages(segment, i, limits, slot));
+    RETURN_IF_ERROR(check_keep(segment, i, limits));
   }
   return {};
 }

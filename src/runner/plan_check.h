@@ -19,6 +19,7 @@ struct PlanLimits {
   int page_rows = 0;
   int state_pages = 0;  // of a sequence
   int table_pages = 0;  // most of a sequence
+  int kept_pages = 0;   // of the arena
 };
 
 // How far a slot is.

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "runner/plan_check.h"
+#include "runner/runner_sizes.h"
 #include "runner/slot.h"
 #include "runner/step_batch.h"
 #include "tensor/buffer.h"
@@ -23,36 +24,6 @@ using scheduler::Segment;
 using scheduler::SegmentKind;
 using scheduler::StepPlan;
 using scheduler::StepResult;
-
-constexpr int kMostSlots = 256;
-constexpr int kMostPages = 1 << 30;
-
-Status check_options(const model::Model& model, const RunnerOptions& options) {
-  const model::ModelShape& shape = model.shape();
-  if (options.slots < 1 || options.slots > kMostSlots) {
-    return invalid("slots is {}; it must be 1 to {}", options.slots, kMostSlots);
-  }
-  if (options.context < 1 || options.context > shape.max_position) {
-    return invalid("context is {}; it must be 1 to {}, the model's limit", options.context,
-                   shape.max_position);
-  }
-  if (options.max_rows < 1)
-    return invalid("max_rows is {}; it must be 1 or more", options.max_rows);
-  if (options.pages < 0 || options.pages > kMostPages) {
-    return invalid("pages is {}; it must be 0 to {}", options.pages, kMostPages);
-  }
-  if (options.max_draft < 0 || options.max_draft >= kMaxWindow) {
-    return invalid("max_draft is {}; it must be 0 to {}", options.max_draft, kMaxWindow - 1);
-  }
-  if (options.max_draft > 0 && !model.weights().has_mtp) {
-    return invalid("max_draft is {}, but the model has no MTP head", options.max_draft);
-  }
-  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kBf16) {
-    return error(ErrorCode::kUnsupported, "kv_dtype is {}; it must be F32 or BF16",
-                 dtype_name(options.kv_dtype));
-  }
-  return {};
-}
 
 // The draw of the token behind `context`, a sequence's tokens from position 0 on, and `ahead`.
 kernels::SampleRow sample_row(const Segment& segment, std::span<const int32_t> context,
@@ -102,50 +73,15 @@ struct Chain {
   size_t ahead_count;
 };
 
-// None where nothing is ever drafted; a backlog goes into the head in one batch.
-int backlog_rows(const RunnerOptions& options) {
-  return options.max_draft == 0 ? 0 : std::min(HeadBacklog::kMostRows, options.max_rows);
-}
-
-int pages_of(const Storage& storage, const RunnerOptions& options) {
-  return options.pages > 0 ? options.pages : options.slots * storage.pool.need(options.context);
-}
-
-// The null page stands behind the others: zeroed, and what a table names where no rows are.
-size_t pool_bytes(const Storage& storage, int pages) {
-  return (static_cast<size_t>(pages) + 1) * storage.pool.page_bytes();
-}
-
 }  // namespace
-
-Result<Storage> sequence_storage(const model::ModelShape& shape, const RunnerOptions& options) {
-  return make_storage(shape, options.kv_dtype, options.page_rows, options.state_form,
-                      backlog_rows(options));
-}
-
-size_t slot_bytes(const Storage& storage, int context) {
-  return Slot::bytes(storage, context);
-}
-
-Result<RunnerMemory> runner_memory(const model::ModelShape& shape, const RunnerOptions& options) {
-  ASSIGN_OR_RETURN(const Storage storage, sequence_storage(shape, options));
-  const int pages = pages_of(storage, options);
-  // Sixteen rows fill whole cache lines of every buffer, so bytes grow in proportion from there on.
-  const size_t sixteen_rows = model::Activations(shape, 16).bytes();
-  const auto window = static_cast<size_t>(kMaxWindow);
-  return RunnerMemory{
-      .pages = pages,
-      .pool_bytes = pool_bytes(storage, pages),
-      .slots_bytes = static_cast<size_t>(options.slots) * Slot::bytes(storage, options.context),
-      .step_bytes = sixteen_rows * static_cast<size_t>(div_ceil(options.max_rows, 16)) +
-                    window * static_cast<size_t>(shape.vocabulary) * sizeof(float)};
-}
 
 struct Runner::State {
   State(model::Model& loaded, const RunnerOptions& chosen, Storage sequence_storage);
 
   StepResult run(const StepPlan& plan);
+  void run_restores(const StepPlan& plan, StepResult& result);
   void run_prefill(const StepPlan& plan, StepResult& result);
+  void keep_states(const StepPlan& plan, StepResult& result);
   void run_verify(const StepPlan& plan, StepResult& result);
 
   void forward(const StepPlan& plan, Role role);
@@ -165,6 +101,9 @@ struct Runner::State {
 
   Slot& slot(const Segment& segment) { return slots[static_cast<size_t>(segment.slot)]; }
   SlotProgress& at(const Segment& segment) { return progress[static_cast<size_t>(segment.slot)]; }
+  std::byte* page_at(Buffer& pages_of, memory::PageId page) const {
+    return pages_of.data() + static_cast<size_t>(page) * storage.pool.page_bytes();
+  }
   float* wide_row(int row) {
     return activations.streams + static_cast<size_t>(row) * static_cast<size_t>(wide);
   }
@@ -182,6 +121,7 @@ struct Runner::State {
   int pages;
   PlanLimits limits;
   Buffer pool;
+  Buffer arena;  // copies of pages
   std::vector<Slot> slots;
   std::vector<SlotProgress> progress;
 
@@ -199,7 +139,7 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
       options(chosen),
       wide(loaded.shape().wide()),
       storage(std::move(sequence_storage)),
-      pages(pages_of(storage, chosen)),
+      pages(pool_pages(storage, chosen)),
       limits{.slots = chosen.slots,
              .context = chosen.context,
              .max_rows = chosen.max_rows,
@@ -208,8 +148,10 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
              .pages = pages,
              .page_rows = chosen.page_rows,
              .state_pages = storage.pool.state_pages(),
-             .table_pages = Slot::table_pages(storage, chosen.context)},
+             .table_pages = Slot::table_pages(storage, chosen.context),
+             .kept_pages = chosen.kept_pages},
       pool(pool_bytes(storage, pages)),
+      arena(static_cast<size_t>(chosen.kept_pages) * storage.pool.page_bytes()),
       progress(static_cast<size_t>(chosen.slots)),
       activations(loaded.shape(), chosen.max_rows),
       logits(static_cast<size_t>(kMaxWindow) * static_cast<size_t>(loaded.shape().vocabulary) *
@@ -228,12 +170,50 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
 StepResult Runner::State::run(const StepPlan& plan) {
   StepResult result;
   result.segments.resize(plan.segments.size());
-  if (plan.segments.front().kind == SegmentKind::kPrefill) {
+  if (!plan.restores.empty()) {
+    run_restores(plan, result);
+  } else if (plan.segments.front().kind == SegmentKind::kPrefill) {
     run_prefill(plan, result);
   } else {
     run_verify(plan, result);
   }
   return result;
+}
+
+// Kept pages over the sequence's own, whole: what lies in them beside the state is of no meaning.
+void Runner::State::run_restores(const StepPlan& plan, StepResult& result) {
+  for (const scheduler::Restore& restore : plan.restores) {
+    Slot& slot_of = slots[static_cast<size_t>(restore.slot)];
+    SlotProgress& reached = progress[static_cast<size_t>(restore.slot)];
+    slot_of.open(restore.state_pages, reached);
+    slot_of.map(restore.new_pages, reached);
+    size_t next = 0;
+    for (const auto* own : {&restore.state_pages, &restore.new_pages}) {
+      for (const memory::PageId page : *own) {
+        std::memcpy(page_at(pool, page), page_at(arena, restore.kept_pages[next++]),
+                    storage.pool.page_bytes());
+      }
+    }
+    slot_of.resume(restore.tokens, limits.max_draft > 0, reached);
+    result.restored.push_back(true);
+  }
+}
+
+// The states behind chunks that end at a mark: settled, and all rows are in the head.
+void Runner::State::keep_states(const StepPlan& plan, StepResult& result) {
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const Segment& segment = plan.segments[i];
+    if (segment.keep_pages.empty()) continue;
+    const Slot& slot_of = slot(segment);
+    auto to = segment.keep_pages.begin();
+    for (const auto own : {slot_of.state_pages(), slot_of.page_table(at(segment))}) {
+      for (auto page = own.begin(); page != own.end() && to != segment.keep_pages.end(); ++page) {
+        std::memcpy(page_at(arena, *to++), page_at(pool, *page), storage.pool.page_bytes());
+      }
+    }
+    CHECK(to == segment.keep_pages.end());
+    result.segments[i].kept = true;
+  }
 }
 
 // The trunk over all segments; on return activations.streams holds their wide rows in order.
@@ -244,7 +224,7 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
     slot_of.map(segment.new_pages, at(segment));
     slot_of.begin(segment.start_position, segment.tokens, at(segment));
   }
-  if (role == Role::kDecode) catch_up(plan);
+  catch_up(plan);
   batch.clear(role);
   for (const Segment& segment : plan.segments) {
     Slot& slot_of = slot(segment);
@@ -257,15 +237,17 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
                 options.probe);
 }
 
-// Before rows of a sequence are to be drafted from, or its backlog would run over, the head takes
-// in what waits there: each row with the token after it, the last one with the pending token.
+// Before rows of a sequence are to be drafted from, or its backlog would run over, or more of its
+// prompt goes in, the head takes in what waits there: each row with the token after it, the last
+// one with the pending token.
 void Runner::State::catch_up(const StepPlan& plan) {
   batch.clear(Role::kPrompt);
   for (const Segment& segment : plan.segments) {
     HeadBacklog& backlog = slot(segment).backlog();
     const int count = backlog.count();
     const bool full = !backlog.has_room(static_cast<int>(segment.tokens.size()));
-    if (!segment.uses_mtp || count == 0 || (segment.draft_depth == 0 && !full)) continue;
+    const bool due = full || segment.draft_depth > 0 || segment.kind == SegmentKind::kPrefill;
+    if (!segment.uses_mtp || count == 0 || !due) continue;
     if (batch.rows() + count > options.max_rows) {
       run_mtp();
       batch.clear(Role::kPrompt);
@@ -289,6 +271,7 @@ void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
     slot(segment).commit_prompt(at(segment));
   }
   extend_prompts(plan);
+  keep_states(plan, result);
   draw_first_tokens(plan, result);
 }
 

@@ -21,6 +21,7 @@ struct RunnerOptions {
   int slots = 1;
   int context = 0;     // most positions of a sequence
   int pages = 0;       // of the pool; 0: a whole context for each slot
+  int kept_pages = 0;  // of the arena where states of prompts are kept; 0: none are
   int max_rows = 512;  // of a forward; the model was loaded with the same limit
   int page_rows = 256;
   StateForm state_form = StateForm::kPieces;
@@ -34,6 +35,7 @@ struct RunnerMemory {
   int pages = 0;
   size_t pool_bytes = 0;   // rows and states of all sequences, and the null page
   size_t slots_bytes = 0;  // tokens and page tables
+  size_t kept_bytes = 0;   // the arena of kept states
   size_t step_bytes = 0;   // activations and logits
 };
 // What create would allocate, from the shape alone; refuses what create would.

@@ -21,6 +21,7 @@ Slot::Slot(const model::ModelShape& shape, const Storage& storage, std::byte* po
       storage_(storage),
       pool_(pool),
       pieces_(storage.piece_bytes.size()),
+      state_pages_(static_cast<size_t>(storage.pool.state_pages())),
       page_table_(static_cast<size_t>(table_pages(storage, context))),
       backlog_(backlog_rows, shape.wide()) {
   history_.reserve(history_rows(context));
@@ -35,13 +36,15 @@ int Slot::table_pages(const Storage& storage, int context) {
 
 size_t Slot::bytes(const Storage& storage, int context) {
   return history_rows(context) * sizeof(int32_t) +
-         static_cast<size_t>(table_pages(storage, context)) * sizeof(memory::PageId) +
+         static_cast<size_t>(table_pages(storage, context) + storage.pool.state_pages()) *
+             sizeof(memory::PageId) +
          storage.piece_bytes.size() * sizeof(std::byte*);
 }
 
 void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progress) {
   const memory::Packing& packing = storage_.pool.packing();
   CHECK_EQ(static_cast<int>(state_pages.size()), packing.pages);
+  std::copy(state_pages.begin(), state_pages.end(), state_pages_.begin());
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const memory::PiecePlace& place = packing.places[i];
     const auto page = static_cast<size_t>(state_pages[static_cast<size_t>(place.page)]);
@@ -61,6 +64,16 @@ void Slot::map(std::span<const memory::PageId> pages, SlotProgress& progress) {
   CHECK_LE(mapped + pages.size(), page_table_.size());
   std::copy(pages.begin(), pages.end(), page_table_.begin() + static_cast<std::ptrdiff_t>(mapped));
   progress.mapped_pages += static_cast<int>(pages.size());
+}
+
+void Slot::resume(std::span<const int32_t> tokens, bool has_head, SlotProgress& progress) {
+  CHECK(history_.empty() && !tokens.empty() && tokens.size() <= history_.capacity());
+  history_.assign(tokens.begin(), tokens.end());
+  progress.length = static_cast<int>(tokens.size());
+  progress.window_start = -1;
+  if (!has_head) return;
+  backlog_.add(progress.length - 1, state_.last_wide, 1);
+  progress.mtp_length = progress.length;
 }
 
 void Slot::begin(int start, std::span<const int32_t> tokens, SlotProgress& progress) {

@@ -32,6 +32,9 @@ class Slot {
   void open(std::span<const memory::PageId> state_pages, SlotProgress& progress);
   // The next pages of its rows.
   void map(std::span<const memory::PageId> pages, SlotProgress& progress);
+  // After open and map: the slot goes on behind `tokens`, whose rows and states now lie in its
+  // pages. The MTP head makes its last row again, since the token after it may be another one now.
+  void resume(std::span<const int32_t> tokens, bool has_head, SlotProgress& progress);
   // Gets ready for rows at `start`, back to it if the slot is further on. The rows' tokens join the
   // history.
   void begin(int start, std::span<const int32_t> tokens, SlotProgress& progress);
@@ -42,12 +45,17 @@ class Slot {
   model::SequenceState& state() { return state_; }
   std::span<const int32_t> history() const { return history_; }
   HeadBacklog& backlog() { return backlog_; }
+  std::span<const memory::PageId> page_table(const SlotProgress& progress) const {
+    return std::span(page_table_).first(static_cast<size_t>(progress.mapped_pages));
+  }
+  std::span<const memory::PageId> state_pages() const { return state_pages_; }
 
  private:
   const model::ModelShape& shape_;
   const Storage& storage_;
   std::byte* pool_;
   std::vector<std::byte*> pieces_;
+  std::vector<memory::PageId> state_pages_;
   std::vector<memory::PageId> page_table_;
   std::vector<int32_t> history_;
   HeadBacklog backlog_;

@@ -24,7 +24,8 @@ std::vector<PromptShare> share_prompt_rows(std::span<const PromptTurn> turns, in
   for (const size_t i : order) {
     if (rows == 0 || shares.size() == static_cast<size_t>(most_segments)) break;
     if (turns[i].alone && !shares.empty()) continue;
-    const int taken = std::min(turns[i].left, rows);
+    const int most = turns[i].most > 0 ? turns[i].most : turns[i].left;
+    const int taken = std::min({turns[i].left, most, rows});
     shares.push_back({.index = i, .rows = taken});
     rows -= taken;
     if (turns[i].alone) break;

@@ -11,6 +11,7 @@ namespace flashlane::scheduler {
 
 struct PromptTurn {
   int left = 0;         // rows still to go in, ≥ 1
+  int most = 0;         // of them, those that may go in at once; 0: all
   int passed_over = 0;  // prompt steps in a row that went to others
   bool alone = false;   // must not share a step
 };

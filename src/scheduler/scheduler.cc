@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "scheduler/decode_policy.h"
 #include "scheduler/decode_turns.h"
+#include "scheduler/prompt_states.h"
 #include "scheduler/prompt_turns.h"
 #include "scheduler/sequence.h"
 #include "scheduler/sequence_pages.h"
@@ -101,6 +102,10 @@ struct Scheduler::State {
       : options(std::move(chosen)),
         slots(static_cast<size_t>(options.slots)),
         pages(options.pool, pool_pages(options), options.slots),
+        states({.pages = options.kept_pages,
+                .page_rows = options.pool.page_rows(),
+                .state_pages = options.pool.state_pages(),
+                .least_gap = options.kept_gap}),
         trace(options.trace_entries),
         share(options.decode_share),
         policy({options.costs, options.lone_priced, options.max_draft}) {}
@@ -110,6 +115,7 @@ struct Scheduler::State {
   std::deque<std::unique_ptr<Sequence>> waiting;
   std::vector<std::unique_ptr<Sequence>> slots;  // null: free
   SequencePages pages;
+  PromptStates states;
   std::vector<Sequence*> running = {};  // those in slots, in order of admission
   Trace trace;
   StepShare share;
@@ -124,6 +130,7 @@ struct Scheduler::State {
   void admit();
   void admit(std::unique_ptr<Sequence> sequence, size_t slot);
   std::vector<Sequence*> in_phase(Phase phase) const;
+  StepPlan plan_restores();
   StepPlan plan_prompts(const std::vector<Sequence*>& prompts, bool replies_run);
   StepPlan plan_decode(const std::vector<Sequence*>& replies);
   void observe(const StepPlan& plan, double elapsed_ms);
@@ -131,7 +138,8 @@ struct Scheduler::State {
   void deliver(Sequence& sequence, size_t drawn, Landed landed);
   void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, bool alone);
   static bool any_sampled(const std::vector<Sequence*>& sequences);
-  Sequence* landed(const Segment& segment);
+  void commit_restore(const Restore& restore, bool worked);
+  Sequence* landed(int slot, SequenceId id);
 };
 
 // The only way out: nothing is planned for the sequence from here on, and this is its last event.
@@ -147,6 +155,9 @@ void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error err
                     .prefilled = sequence.prefilled,
                     .reason = reason,
                     .error = std::move(error),
+                    .reuse = {.cached = sequence.states.cached,
+                              .miss = sequence.states.miss,
+                              .first_difference = sequence.states.first_difference},
                     .drafts = sequence.stats,
                     .repetition_period = sequence.rules.repetition_period()});
   if (waits) {
@@ -165,6 +176,7 @@ void Scheduler::State::cancel(Sequence& sequence) {
 void Scheduler::State::vacate(Sequence& sequence) {
   CHECK(sequence.phase == Phase::kRetiring && !sequence.in_flight);
   std::erase(running, &sequence);
+  states.let_go(sequence.states);
   pages.release(sequence.pages);
   slots[static_cast<size_t>(sequence.slot)].reset();
 }
@@ -195,8 +207,25 @@ void Scheduler::State::admit(std::unique_ptr<Sequence> sequence, size_t slot) {
   sequence->phase = Phase::kPrefilling;
   trace.add(TraceKind::kAdmit, sequence->id, {sequence->slot});
   events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence->id});
+  states.admit(sequence->spec.prompt, sequence->spec.marks, sequence->states);
   running.push_back(sequence.get());
   slots[slot] = std::move(sequence);
+}
+
+// Sequences that go on from a kept state, before anything else of them runs: copies, no forward.
+StepPlan Scheduler::State::plan_restores() {
+  StepPlan plan;
+  for (Sequence* sequence : running) {
+    if (sequence->phase == Phase::kRetiring || !sequence->states.resumes) continue;
+    Restore restore = states.restore(sequence->spec.prompt, sequence->states);
+    restore.sequence = sequence->id;
+    restore.slot = sequence->slot;
+    pages.map(sequence->pages, restore);
+    sequence->in_flight = true;
+    trace.add(TraceKind::kRestore, sequence->id, {static_cast<int32_t>(restore.tokens.size())});
+    plan.restores.push_back(std::move(restore));
+  }
+  return plan;
 }
 
 std::vector<Sequence*> Scheduler::State::in_phase(Phase phase) const {
@@ -211,6 +240,8 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
   turns.reserve(prompts.size());
   for (const Sequence* sequence : prompts) {
     turns.push_back({.left = sequence->prompt_left(),
+                     .most = PromptStates::most_rows(sequence->states, sequence->prefilled,
+                                                     sequence->prompt_left()),
                      .passed_over = sequence->passed_over,
                      .alone = sequence->prompt_alone});
     CHECK_GE(turns.back().left, 1);
@@ -223,6 +254,7 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
     Sequence& sequence = *prompts[part.index];
     sequence.passed_over = 0;
     plan.segments.push_back(sequence.prefill_segment(part.rows, 0));
+    states.keep(sequence.spec.prompt, sequence.states, plan.segments.back());
     trace.add(TraceKind::kPromptRows, sequence.id,
               {sequence.prefilled, part.rows, sequence.prompt_left() - part.rows});
     if (part.rows == sequence.prompt_left()) ending.push_back(&sequence);
@@ -335,6 +367,7 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
 void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment,
                                       const SegmentResult& result) {
   CHECK_EQ(segment.start_position, sequence.prefilled);
+  if (!segment.keep_pages.empty()) trace.add(TraceKind::kKeep, sequence.id, {result.kept});
   sequence.prefilled += static_cast<int>(segment.tokens.size());
   events.push_back(
       {.kind = Event::Kind::kPrefilled, .sequence = sequence.id, .prefilled = sequence.prefilled});
@@ -347,6 +380,19 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
   // replies that come and go fast enough could keep an old one waiting for ever.
   sequence.served = decode_steps;
   deliver(sequence, result.tokens.size(), sequence.commit_first(result));
+}
+
+// Where it did not work the prompt goes in from its beginning.
+void Scheduler::State::commit_restore(const Restore& restore, bool worked) {
+  Sequence& own = *slots[static_cast<size_t>(restore.slot)];
+  states.restored(own.states, worked);
+  Sequence* sequence = landed(restore.slot, restore.sequence);
+  if (sequence == nullptr || !worked) return;
+  sequence->prefilled = static_cast<int>(restore.tokens.size());
+  events.push_back({.kind = Event::Kind::kPrefilled,
+                    .sequence = sequence->id,
+                    .prefilled = sequence->prefilled,
+                    .cached = sequence->prefilled});
 }
 
 // Sends what landed; the sequence may be gone afterwards.
@@ -367,9 +413,9 @@ void Scheduler::State::deliver(Sequence& sequence, size_t drawn, Landed landed) 
 }
 
 // The sequence of a segment that came back; null, and its slot let go, when it has ended meanwhile.
-Sequence* Scheduler::State::landed(const Segment& segment) {
-  Sequence* sequence = slots[static_cast<size_t>(segment.slot)].get();
-  CHECK(sequence != nullptr && sequence->id == segment.sequence && sequence->in_flight);
+Sequence* Scheduler::State::landed(int slot, SequenceId id) {
+  Sequence* sequence = slots[static_cast<size_t>(slot)].get();
+  CHECK(sequence != nullptr && sequence->id == id && sequence->in_flight);
   sequence->in_flight = false;
   if (sequence->phase != Phase::kRetiring) return sequence;
   vacate(*sequence);
@@ -413,6 +459,11 @@ StepPlan Scheduler::plan() {
   State& state = *state_;
   CHECK(!state.in_flight);
   state.admit();
+  StepPlan restores = state.plan_restores();
+  if (!restores.empty()) {
+    state.in_flight = true;
+    return restores;
+  }
   const std::vector<Sequence*> prompts = state.in_phase(Phase::kPrefilling);
   const std::vector<Sequence*> replies = state.in_phase(Phase::kDecoding);
   if (prompts.empty() && replies.empty()) return {};
@@ -432,13 +483,19 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
   State& state = *state_;
   CHECK(state.in_flight);
   CHECK_EQ(plan.segments.size(), result.segments.size());
+  CHECK_EQ(plan.restores.size(), result.restored.size());
   state.in_flight = false;
+  for (size_t i = 0; i < plan.restores.size(); ++i) {
+    state.commit_restore(plan.restores[i], result.restored[i]);
+  }
+  if (plan.segments.empty()) return;
   state.observe(plan, result.elapsed_ms);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const Segment& segment = plan.segments[i];
     const SegmentResult& back = result.segments[i];
     CHECK_LE(back.drafts.size(), static_cast<size_t>(segment.draft_depth));
-    Sequence* sequence = state.landed(segment);
+    state.states.kept(state.slots[static_cast<size_t>(segment.slot)]->states, back.kept);
+    Sequence* sequence = state.landed(segment.slot, segment.sequence);
     if (sequence == nullptr) continue;
     if (segment.kind == SegmentKind::kPrefill) {
       state.commit_prefill(*sequence, segment, back);
@@ -456,13 +513,22 @@ void Scheduler::fail(const StepPlan& plan, const Error& error) {
   state.in_flight = false;
   const bool shared_prompts =
       plan.segments.size() > 1 && plan.segments.front().kind == SegmentKind::kPrefill;
+  // What a failed restore would have read can be read no more; its prompt begins anew.
+  const bool lost = error.code == ErrorCode::kDeviceLost;
+  for (const Restore& restore : plan.restores) {
+    state.commit_restore(restore, false);
+    Sequence* sequence = state.slots[static_cast<size_t>(restore.slot)].get();
+    if (lost && sequence != nullptr) state.retire(*sequence, FinishReason::kError, error);
+  }
   for (const Segment& segment : plan.segments) {
-    Sequence* sequence = state.landed(segment);
+    state.states.let_go(state.slots[static_cast<size_t>(segment.slot)]->states);
+    Sequence* sequence = state.landed(segment.slot, segment.sequence);
     if (sequence == nullptr) continue;
     state.trace.add(TraceKind::kFailed, sequence->id, {static_cast<int32_t>(error.code)});
-    if (shared_prompts && error.code != ErrorCode::kDeviceLost) {
+    if (shared_prompts && !lost) {
       state.trace.add(TraceKind::kRestart, sequence->id);
       sequence->prefilled = 0;
+      sequence->states.cached = 0;
       sequence->prompt_alone = true;
     } else {
       state.retire(*sequence, FinishReason::kError, error);
@@ -482,6 +548,10 @@ int Scheduler::running() const {
   return static_cast<int>(
       std::count_if(state_->running.begin(), state_->running.end(),
                     [](const Sequence* sequence) { return sequence->phase != Phase::kRetiring; }));
+}
+
+memory::PromptCacheUsage Scheduler::kept() const {
+  return state_->states.usage();
 }
 
 memory::PoolUsage Scheduler::pages() const {

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "memory/page_pool.h"
 #include "memory/pool_layout.h"
+#include "memory/prompt_cache.h"
 #include "scheduler/cost_table.h"
 #include "scheduler/draft_stats.h"
 #include "scheduler/reply_rules.h"
@@ -32,7 +33,16 @@ struct SequenceSpec {
       {};  // raw bytes; the token that completes one ends the reply
   ThinkingRules thinking = {};
   bool drafts = true;
+  // Places in the prompt whose states are worth keeping; the one before the last user message last.
+  std::vector<int> marks = {};
   int logprobs = -1;  // so many of the best tokens with each token's; 0 = its own only, -1 = none
+};
+
+// How much of a prompt was there already.
+struct PromptReuse {
+  int cached = 0;  // tokens whose rows were restored
+  memory::Miss miss = memory::Miss::kOff;
+  int first_difference = 0;  // tokens that it shares with the closest kept prompt
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
@@ -44,9 +54,11 @@ struct Event {
   std::vector<int32_t> tokens = {};          // kTokens: newly committed reply tokens
   std::vector<TokenLogprobs> logprobs = {};  // kTokens: one for each, if asked for
   int prefilled = 0;                         // kPrefilled: prompt tokens done so far
+  int cached = 0;  // kPrefilled: of them, those that were restored just now
   // kFinished:
   FinishReason reason = FinishReason::kStop;
   Error error = {};  // kError
+  PromptReuse reuse = {};
   DraftStats drafts = {};
   int repetition_period = 0;  // not 0 when the repetition guard cut the thinking
 };
@@ -58,6 +70,10 @@ struct SchedulerOptions {
   // slots need for a whole context each.
   memory::PoolLayout pool = {};
   int pages = 0;
+  // Pages of the arena where states of prompts are kept; 0: none are. The wanted ones apart, they
+  // lie at least so many tokens from each other.
+  int kept_pages = 0;
+  int kept_gap = 256;
   int prefill_chunk = 512;  // most prompt rows of a step
   // The part of the time that replies keep while prompts go in, 0 to StepShare::kMostShare.
   double decode_share = 0.5;
@@ -113,6 +129,7 @@ class Scheduler {
   int running() const;  // prefilling or decoding
   int waiting() const;
   memory::PoolUsage pages() const;
+  memory::PromptCacheUsage kept() const;
 
  private:
   struct State;

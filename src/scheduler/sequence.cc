@@ -26,6 +26,7 @@ Sequence::Sequence(SequenceId sequence_id, SequenceSpec sequence_spec,
       spec(std::move(sequence_spec)),
       rules(limits_of(spec), options.token_bytes),
       uses_mtp(spec.drafts && options.max_draft > 0),
+      keeps_mtp(options.max_draft > 0),
       uses_lookup(spec.drafts && options.prompt_lookup),
       acceptance(uses_mtp ? options.max_draft : 0) {}
 
@@ -57,18 +58,19 @@ Segment Sequence::prefill_segment(int rows, int depth) const {
   const std::vector<int32_t>& prompt = spec.prompt;
   const int end = prefilled + rows;
   const bool last = end == prompt_size();
-  return {.sequence = id,
-          .slot = slot,
-          .kind = SegmentKind::kPrefill,
-          .start_position = prefilled,
-          .tokens = {prompt.begin() + prefilled, prompt.begin() + end},
-          .next_token = last ? -1 : prompt[static_cast<size_t>(end)],
-          .sampling = spec.sampling,
-          .reply_start = last ? prompt_size() : 0,
-          .logprobs = last ? spec.logprobs : -1,
-          .replacement = last ? rules.replacement(0).value_or(-1) : -1,
-          .draft_depth = last ? depth : 0,
-          .uses_mtp = uses_mtp};
+  return {
+      .sequence = id,
+      .slot = slot,
+      .kind = SegmentKind::kPrefill,
+      .start_position = prefilled,
+      .tokens = {prompt.begin() + prefilled, prompt.begin() + end},
+      .next_token = last ? -1 : prompt[static_cast<size_t>(end)],
+      .sampling = spec.sampling,
+      .reply_start = last ? prompt_size() : 0,
+      .logprobs = last ? spec.logprobs : -1,
+      .replacement = last ? rules.replacement(0).value_or(-1) : -1,
+      .draft_depth = last ? depth : 0,
+      .uses_mtp = uses_mtp || (keeps_mtp && !states.marks.empty() && end <= states.marks.back())};
 }
 
 Segment Sequence::verify_segment(const Window& window, int rows, int depth) const {

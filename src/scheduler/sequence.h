@@ -9,6 +9,7 @@
 #include "scheduler/acceptance.h"
 #include "scheduler/draft_depth.h"
 #include "scheduler/prompt_lookup.h"
+#include "scheduler/prompt_states.h"
 #include "scheduler/reply_rules.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/sequence_pages.h"
@@ -26,14 +27,17 @@ struct Sequence {
   SequenceId id;
   SequenceSpec spec;
   ReplyRules rules;
-  bool uses_mtp;     // keeps the MTP head's state, so that it can draft
+  bool uses_mtp;  // keeps the MTP head's state, so that it can draft
+  // States of prompts are kept with that of the MTP head, whether this sequence drafts or not.
+  bool keeps_mtp;
   bool uses_lookup;  // drafts from its own context
 
   Phase phase = Phase::kWaiting;
-  int slot = -1;              // from admission to the end
-  PageHold pages = {};        // from admission to the end
-  int overtaken = 0;          // times that others were admitted before it, which came after it
-  bool in_flight = false;     // a segment of it is in the step that has not come back
+  int slot = -1;                  // from admission to the end
+  PromptStatesOfOne states = {};  // from admission to the end
+  PageHold pages = {};            // from admission to the end
+  int overtaken = 0;              // times that others were admitted before it, which came after it
+  bool in_flight = false;         // a segment of it is in the step that has not come back
   uint64_t served = 0;        // number of the last decode step that included it, or was before it
   int passed_over = 0;        // prompt steps in a row that went to others
   bool prompt_alone = false;  // a shared prompt step failed: its rows go in on their own

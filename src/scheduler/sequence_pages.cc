@@ -28,21 +28,34 @@ bool SequencePages::admit(int rows, PageHold& hold) {
   return true;
 }
 
-void SequencePages::map(PageHold& hold, Segment& segment) {
-  if (segment.start_position == 0) {
-    const std::span<const memory::PageId> state = pool_.state_pages(hold.lease);
-    segment.state_pages.assign(state.begin(), state.end());
-    hold.mapped = 0;
-  }
-  const int rows = segment.start_position + static_cast<int>(segment.tokens.size()) +
-                   std::max(0, segment.draft_depth - 1);
+// The state's pages, for a slot that knows of none.
+std::vector<memory::PageId> SequencePages::open(PageHold& hold) {
+  const std::span<const memory::PageId> state = pool_.state_pages(hold.lease);
+  hold.mapped = 0;
+  return {state.begin(), state.end()};
+}
+
+// Of so many rows, the pages that the slot has not been told of.
+std::vector<memory::PageId> SequencePages::extend(PageHold& hold, int rows) {
   const int held = static_cast<int>(pool_.table(hold.lease).size());
   const int wanted = layout_.pages_for(rows);
+  if (wanted <= hold.mapped) return {};
   if (wanted > held) pool_.take(hold.lease, wanted - held);
   const std::span<const memory::PageId> table = pool_.table(hold.lease);
-  if (wanted <= hold.mapped) return;
-  segment.new_pages.assign(table.begin() + hold.mapped, table.begin() + wanted);
-  hold.mapped = wanted;
+  const int told = std::exchange(hold.mapped, wanted);
+  return {table.begin() + told, table.begin() + wanted};
+}
+
+void SequencePages::map(PageHold& hold, Segment& segment) {
+  if (segment.start_position == 0) segment.state_pages = open(hold);
+  segment.new_pages =
+      extend(hold, segment.start_position + static_cast<int>(segment.tokens.size()) +
+                       std::max(0, segment.draft_depth - 1));
+}
+
+void SequencePages::map(PageHold& hold, Restore& restore) {
+  restore.state_pages = open(hold);
+  restore.new_pages = extend(hold, static_cast<int>(restore.tokens.size()));
 }
 
 void SequencePages::release(PageHold& hold) noexcept {

@@ -3,6 +3,8 @@
 // takes them as its rows come, and everything goes back at once when it leaves.
 #pragma once
 
+#include <vector>
+
 #include "memory/page_pool.h"
 #include "memory/pool_layout.h"
 #include "scheduler/step_plan.h"
@@ -24,12 +26,17 @@ class SequencePages {
   // Adds what the segment's rows, and the drafts chained behind them, need and the sequence has
   // not got yet; all of it with its first rows, also when it starts again.
   void map(PageHold& hold, Segment& segment);
+  // The same for the rows of a restore.
+  void map(PageHold& hold, Restore& restore);
   void release(PageHold& hold) noexcept;
 
   memory::PoolUsage usage() const { return pool_.usage(); }
   void check() const { pool_.check(); }
 
  private:
+  std::vector<memory::PageId> open(PageHold& hold);
+  std::vector<memory::PageId> extend(PageHold& hold, int rows);
+
   memory::PoolLayout layout_;
   memory::PagePool pool_;
 };

@@ -1,5 +1,6 @@
-// What one step runs, as plain data: segments of consecutive rows, all of one role. The plan is
-// complete: with the model and the slots' states it is enough to replay the step.
+// What one step runs, as plain data: segments of consecutive rows, all of one role, or copies of
+// kept states. The plan is complete: with the model and the slots' states it is enough to replay
+// the step.
 #pragma once
 
 #include <cstdint>
@@ -72,11 +73,26 @@ struct Segment {
   // that its next rows go to, added to its page table before the step.
   std::vector<memory::PageId> state_pages = {};
   std::vector<memory::PageId> new_pages = {};
+  // Prefill: not empty where the state behind the last row is to be kept, on these pages of the
+  // arena: copies of the state pages, then of those of the rows.
+  std::vector<memory::PageId> keep_pages = {};
 };
 
+// Before a sequence's first rows: its state as it was kept behind these tokens of a prompt.
+struct Restore {
+  SequenceId sequence = {};
+  int slot = 0;
+  std::vector<int32_t> tokens = {};             // from position 0 on
+  std::vector<memory::PageId> kept_pages = {};  // of the arena, as Segment::keep_pages
+  std::vector<memory::PageId> state_pages = {};
+  std::vector<memory::PageId> new_pages = {};
+};
+
+// Restores or segments, never both.
 struct StepPlan {
   std::vector<Segment> segments = {};
-  bool empty() const { return segments.empty(); }
+  std::vector<Restore> restores = {};
+  bool empty() const { return segments.empty() && restores.empty(); }
 };
 
 }  // namespace flashlane::scheduler

@@ -31,10 +31,14 @@ struct SegmentResult {
   std::vector<TokenLogprobs> logprobs = {};
   // Drafts for the token positions after the last of `tokens`; at most the plan's draft_depth.
   std::vector<int32_t> drafts = {};
+  // Whether the state was copied, where the plan asks for it.
+  bool kept = false;
 };
 
 struct StepResult {
   std::vector<SegmentResult> segments = {};
+  // Whether each of the plan's restores worked; the slot of one that did not must start afresh.
+  std::vector<bool> restored = {};
   // From plan to result, as whoever ran the step saw it; decides how prompts and replies share the
   // time, and no token.
   double elapsed_ms = 0;

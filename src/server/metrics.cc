@@ -139,18 +139,39 @@ void add_drafts(Families& families, const engine::DraftStats& drafts) {
                    drafts.rounds);
 }
 
+void add_prompt_cache(Families& families, const engine::Status& status) {
+  const auto& cache = status.prompt_cache;
+  families.counter("flashlane_cached_tokens_total",
+                   "Prompt tokens restored from kept states instead of being taken in.",
+                   status.cached_tokens_total);
+  families.counters(
+      "flashlane_prompt_lookups_total", "Prompts, by whether a kept state was used.", "result",
+      {{"hit", static_cast<double>(cache.hits)}, {"miss", static_cast<double>(cache.misses)}});
+  families.counters("flashlane_prompt_states_total", "States of prompts, by what became of them.",
+                    "what",
+                    {{"kept", static_cast<double>(cache.kept)},
+                     {"evicted", static_cast<double>(cache.evicted)},
+                     {"refused", static_cast<double>(cache.refused)},
+                     {"failed", static_cast<double>(cache.failed)}});
+  families.gauge("flashlane_prompt_states", "States of prompts that are kept now.", cache.entries);
+  families.gauge("flashlane_prompt_cache_pages", "Pages for kept states.", cache.pages);
+  families.gauge("flashlane_prompt_cache_pages_used", "Of them, those in use.", cache.used_pages);
+}
+
 void add_steps(Families& families, const engine::Counters& counters) {
   const auto by_kind = [&](auto value) {
     return std::vector<Labelled>{
         {"prompt", static_cast<double>(value(counters.prompt_steps))},
         {"decode", static_cast<double>(value(counters.decode_steps))},
+        {"restore", static_cast<double>(value(counters.restore_steps))},
     };
   };
   families.counters("flashlane_steps_total", "Steps that ran, by kind.", "kind",
                     by_kind([](const StepCounts& counts) { return counts.steps; }));
   families.counters("flashlane_step_rows_total",
-                    "Rows of these steps: prompt tokens, or pending tokens and drafts.", "kind",
-                    by_kind([](const StepCounts& counts) { return counts.rows; }));
+                    "Rows of these steps: prompt tokens, pending tokens and drafts, or "
+                    "restored prompt tokens.",
+                    "kind", by_kind([](const StepCounts& counts) { return counts.rows; }));
   families.counters("flashlane_step_seconds_total", "Time that these steps ran.", "kind",
                     by_kind([](const StepCounts& counts) { return counts.run_ms / kMsPerSecond; }));
   families.counter("flashlane_failed_steps_total", "Steps that failed.", counters.failed_steps);
@@ -175,6 +196,7 @@ std::string metrics_text(const engine::Status& status) {
   Families families;
   add_requests(families, status);
   add_drafts(families, status.drafts);
+  add_prompt_cache(families, status);
   add_steps(families, status.counters);
   add_times(families, status.counters);
   return families.text();

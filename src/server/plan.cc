@@ -2,56 +2,19 @@
 #include "server/plan.h"
 
 #include <algorithm>
-#include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
 #include <utility>
 
 #include "base/sha256.h"
+#include "server/prompt_marks.h"
+#include "server/template_variables.h"
 #include "text/chat_prompt.h"
 
 namespace flashlane::server {
-
-namespace json = boost::json;
 
 namespace {
 
 // Below this a temperature only divides logits out of range; it means greedy.
 constexpr double kLeastTemperature = 1e-5;
-
-std::string_view role_name(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "system";
-    case Role::kUser:
-      return "user";
-    case Role::kAssistant:
-      return "assistant";
-    case Role::kTool:
-      return "tool";
-  }
-  UNREACHABLE();
-}
-
-// What the chat template sees. Absent settings stay undefined, for the template's own defaults.
-json::object template_variables(const ChatRequest& request) {
-  json::array messages;
-  for (const ChatMessage& message : request.messages) {
-    json::object object;
-    object["role"] = json::string(role_name(message.role));
-    object["content"] = json::string(message.content);
-    if (message.reasoning) object["reasoning_content"] = json::string(*message.reasoning);
-    messages.push_back(std::move(object));
-  }
-  json::object variables;
-  variables["messages"] = std::move(messages);
-  variables["add_generation_prompt"] = true;
-  if (request.enable_thinking) variables["enable_thinking"] = *request.enable_thinking;
-  if (request.preserve_thinking) variables["preserve_thinking"] = *request.preserve_thinking;
-  if (!request.reasoning_effort.empty()) {
-    variables["reasoning_effort"] = json::string(request.reasoning_effort);
-  }
-  return variables;
-}
 
 // A think block is open at the prompt's end when its last think marker opens one. Text that spells
 // the markers has other ids, so only the template's own count.
@@ -206,6 +169,7 @@ std::optional<ApiError> plan_chat(const Services& services, const ServerOptions&
       text::encode_chat(*services.tokenizer, *services.chat_template, template_variables(request));
   if (!ids) return prompt_error(ids.error(), "messages");
   plan.request.prompt = std::move(ids).value();
+  plan.request.marks = prompt_marks(services, request, plan.request.prompt);
   plan.chat = true;
   plan.starts_in_reasoning = ends_in_reasoning(*services.tokenizer, plan.request.prompt);
   if (plan.starts_in_reasoning) {

@@ -48,9 +48,27 @@ json::object usage(const ReplyEnd& end) {
   out["prompt_tokens"] = end.prompt_tokens;
   out["completion_tokens"] = completion;
   out["total_tokens"] = end.prompt_tokens + completion;
-  out["prompt_tokens_details"] = json::object{{"cached_tokens", 0}};
+  out["prompt_tokens_details"] = json::object{{"cached_tokens", end.reuse.cached}};
   out["completion_tokens_details"] = json::object{{"reasoning_tokens", end.reasoning_tokens}};
   return out;
+}
+
+// Why nothing of the prompt was there already, and how far it went with the closest kept one; null
+// where something was, or where nothing is ever kept.
+json::value miss_value(const engine::PromptReuse& reuse) {
+  switch (reuse.miss) {
+    case engine::Miss::kNone:
+      // What was found could not be restored.
+      return reuse.cached > 0 ? json::value(nullptr)
+                              : json::value(json::object{{"reason", "failed"}});
+    case engine::Miss::kOff:
+      return nullptr;
+    case engine::Miss::kEmpty:
+      return json::object{{"reason", "empty"}};
+    case engine::Miss::kDiffers:
+      return json::object{{"reason", "differs"}, {"first_difference", reuse.first_difference}};
+  }
+  UNREACHABLE();
 }
 
 json::object places_object(const std::vector<engine::DraftCounts>& places) {
@@ -95,7 +113,8 @@ json::object ReplyFormat::flashlane_block(const ReplyEnd& end) const {
   out["token_sha"] = token_sha(end.ids);
   if (return_token_ids_) out["token_ids"] = json::array(end.ids.begin(), end.ids.end());
   out["prompt_tokens"] = end.prompt_tokens;
-  out["cached_tokens"] = 0;
+  out["cached_tokens"] = end.reuse.cached;
+  out["miss"] = miss_value(end.reuse);
   if (end.repetition_period > 0) out["repetition_period"] = end.repetition_period;
   out["drafts"] = drafts_object(end.drafts);
   out["timings"] = json::object{{"queue_ms", rounded(end.timings.queue_ms)},

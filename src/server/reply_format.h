@@ -18,6 +18,7 @@ namespace flashlane::server {
 struct ReplyEnd {
   std::string_view finish_reason;  // "stop" or "length"
   int64_t prompt_tokens = 0;
+  engine::PromptReuse reuse;
   int64_t reasoning_tokens = 0;
   std::vector<int32_t> ids;
   engine::DraftStats drafts;

@@ -78,6 +78,7 @@ class ReplyRun {
   }
 
   Outcome take_end(const engine::ReplyEvent& event) {
+    end_.reuse = event.reuse;
     end_.drafts = event.drafts;
     end_.repetition_period = event.repetition_period;
     end_.timings = event.timings;
@@ -150,9 +151,10 @@ class ReplyRun {
     const size_t tokens = text_.ids().size();
     switch (outcome) {
       case Outcome::kFinished:
-        log("done {} prompt={} tokens={} finish={} sha={} rounds={} accepted={}/{} queue_ms={:.1f} "
+        log("done {} prompt={} cached={} tokens={} finish={} sha={} rounds={} accepted={}/{} "
+            "queue_ms={:.1f} "
             "first_token_ms={:.1f} decode_ms={:.1f}",
-            format_.id(), prompt_tokens_, tokens, end_.finish_reason,
+            format_.id(), prompt_tokens_, end_.reuse.cached, tokens, end_.finish_reason,
             token_sha(text_.ids()).substr(0, 12), end_.drafts.rounds, end_.drafts.accepted,
             end_.drafts.drafted, end_.timings.queue_ms, end_.timings.first_token_ms,
             end_.timings.decode_ms);

@@ -72,6 +72,15 @@ json::object usage_object(const engine::Usage& usage) {
           {"pages_of_states", usage.pool.state}};
 }
 
+json::object prompt_cache_object(const engine::Status& status) {
+  const auto& cache = status.prompt_cache;
+  return {{"pages", cache.pages},     {"pages_used", cache.used_pages},
+          {"states", cache.entries},  {"hits", cache.hits},
+          {"misses", cache.misses},   {"kept", cache.kept},
+          {"evicted", cache.evicted}, {"refused", cache.refused},
+          {"failed", cache.failed},   {"cached_tokens_total", status.cached_tokens_total}};
+}
+
 }  // namespace
 
 struct Server::State {
@@ -187,6 +196,7 @@ HttpResponse Server::State::status() const {
   out["waiting"] = now.waiting;
   out["usage"] = usage_object(now.usage);
   out["usage_at_load"] = usage_object(now.usage_at_load);
+  out["prompt_cache"] = prompt_cache_object(now);
   out["requests_total"] = now.requests_total;
   out["prompt_tokens_total"] = now.prompt_tokens_total;
   out["reply_tokens_total"] = now.reply_tokens_total;

@@ -29,6 +29,7 @@ struct Services {
   const text::ChatTemplate* chat_template = nullptr;  // may be null: no chat
   text::GenerationConfig generation;
   ModelInfo model;
+  bool keeps_prompts = false;  // the engine keeps states of prompts
   uint64_t seed_salt = 0;
 };
 

@@ -178,7 +178,6 @@ class BadInput(support.CommandTest):
         for option, value in [
             ("--session-contexts", "4096x2"),
             ("--session-grow", "8192"),
-            ("--prompt-cache-gib", "1"),
         ]:
             self.refuse(2, [option, "not built yet"], "serve", option, value)
         self.refuse(2, ["session-grow", "not built yet"], "serve",

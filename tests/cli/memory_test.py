@@ -7,8 +7,8 @@ import support
 
 MODELS = ("nano", "synth:nano,format=q4g32", "synth:nano,format=q8g64", "synth:nano,format=bf16")
 SIZES = ("--context", "4096", "--threads", "2")
-PARTS = ("weights_bytes", "scratch_bytes", "pool_bytes", "slots_bytes", "step_bytes",
-         "process_bytes")
+PARTS = ("weights_bytes", "scratch_bytes", "pool_bytes", "slots_bytes", "kept_bytes",
+         "step_bytes", "process_bytes")
 # Beyond a number of mappings and threads, the kernel's counters may lag by this much.
 LAG = 1 << 20
 
@@ -82,7 +82,7 @@ class Memory(support.CommandTest):
         self.assertGreaterEqual(total[8, 8], total[8, 6])
 
     def test_over_the_limit_is_refused_by_both_numbers(self):
-        sizes = (*SIZES, "--parallel", "1")
+        sizes = (*SIZES, "--parallel", "1", "--prompt-cache-gib", "0")
         plan = self.plan("--model", "nano", *sizes)
         gib = plan["total_bytes"] / (1 << 30)
         self.succeed("info", "--model", "nano", *sizes, "--memory-limit-gib", f"{gib * 1.001:.6f}")
@@ -90,18 +90,40 @@ class Memory(support.CommandTest):
                     "info", "--model", "nano", *sizes, "--memory-limit-gib", f"{gib * 0.999:.6f}")
 
     def test_as_many_sequences_as_fit(self):
-        one, two, eight = (self.plan("--model", "nano", *SIZES, "--parallel", n) for n in (1, 2, 8))
-        default = self.plan("--model", "nano", *SIZES)
+        sizes = ("--model", "nano", *SIZES, "--prompt-cache-gib", "0")
+        one, two, eight = (self.plan(*sizes, "--parallel", n) for n in (1, 2, 8))
+        default = self.plan(*sizes)
         self.assertEqual((default["sequences"], default["total_bytes"]), (8, eight["total_bytes"]))
         each = two["total_bytes"] - one["total_bytes"]
         self.assertEqual(eight["total_bytes"] - one["total_bytes"], 7 * each)
         # Three and a half fit: three are served, and asked for four the number that fits is named.
         gib = f"{(one['total_bytes'] + 2.5 * each) / (1 << 30):.6f}"
         for asked in ((), ("--parallel", "auto")):
-            plan = self.plan("--model", "nano", *SIZES, "--memory-limit-gib", gib, *asked)
+            plan = self.plan(*sizes, "--memory-limit-gib", gib, *asked)
             self.assertEqual(plan["sequences"], 3)
-        self.refuse(2, ["--parallel 4", "3 would"], "info", "--model", "nano", *SIZES,
-                    "--memory-limit-gib", gib, "--parallel", "4")
+        self.refuse(2, ["--parallel 4", "3 would"], "info", *sizes, "--memory-limit-gib", gib,
+                    "--parallel", "4")
+
+    def test_the_prompt_cache_is_taken_off_first(self):
+        sizes = ("--model", "nano", *SIZES)
+        default = self.plan(*sizes)
+        self.assertLess(default["kept_bytes"], 0.1 * (4 << 30))
+        self.assertGreater(default["kept_bytes"], 0.09 * (3.8 * (1 << 30)))
+        asked = self.plan(*sizes, "--prompt-cache-gib", "2")
+        self.assertEqual(asked["kept_bytes"] // (asked["kept_bytes"] // asked["kept_pages"]),
+                         asked["kept_pages"])
+        self.assertAlmostEqual(asked["kept_bytes"] / (2 << 30), 1, delta=0.01)
+        self.assertEqual(self.plan(*sizes, "--prompt-cache-gib", "0")["kept_pages"], 0)
+        # A quarter of a GiB is left for sequences: some run, but not eight.
+        tight = self.plan(*sizes, "--prompt-cache-gib", "3.65")
+        self.assertIn(tight["sequences"], range(1, 8))
+        self.assertLessEqual(tight["total_bytes"], 4 << 30)
+        self.refuse(2, ["--prompt-cache-gib 5", "does not fit", "GiB are left"], "info", *sizes,
+                    "--prompt-cache-gib", "5")
+        self.refuse(2, ["--prompt-cache-gib 0.001", "holds no state", "0.0068"], "info", *sizes,
+                    "--prompt-cache-gib", "0.001")
+        for value in ["-1", "much", "nan", "1e300"]:
+            self.refuse(2, ["--prompt-cache-gib"], "info", f"--prompt-cache-gib={value}")
 
 
 if __name__ == "__main__":

@@ -82,10 +82,10 @@ class ServedTest(CommandTest):
     """A server on the bundled model that each test has for itself."""
     PATIENCE_S = 300
 
-    def serve(self, *arguments):
+    def serve(self, *arguments, context=2048):
         self.server = subprocess.Popen(
-            [BINARY, "serve", "--port", "0", "--context", "2048", "--memory-limit-gib", "4",
-             *arguments],
+            [BINARY, "serve", "--port", "0", "--context", str(context), "--memory-limit-gib", "4",
+             *(str(argument) for argument in arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=clean_environment())
         self.addCleanup(self.stop)
         found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n",
@@ -94,11 +94,27 @@ class ServedTest(CommandTest):
         self.port = int(found.group(1))
 
     def stop(self):
-        self.server.terminate()
-        self.server.communicate(timeout=60)
+        if self.server.poll() is None:
+            self.server.terminate()
+            self.server.communicate(timeout=60)
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.PATIENCE_S)
+
+    def ask(self, path, body):
+        """A whole reply's own figures: token_sha, cached_tokens, drafts, timings and the rest, with
+        its text and its log probabilities."""
+        connection = self.connect()
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        if response.status != 200:
+            raise AssertionError(f"{response.status}: {text.decode()}")
+        reply = json.loads(text)
+        choice = reply["choices"][0]
+        said = choice["message"]["content"] if "message" in choice else choice["text"]
+        return reply["flashlane"] | {"logprobs": choice["logprobs"], "text": said}
 
     def status(self):
         connection = self.connect()

@@ -162,7 +162,7 @@ TEST_F(WrongPlans, OfPagesLeaveNoTrace) {
   const int pages = runner_->limits().pages;
   const auto state = std::to_string(runner_->limits().state_pages);
   const std::string none = "segment 0 starts at 0 with 0 state pages instead of " + state;
-  const std::string beyond = fmt::format("segment 0 names page {}; the pool has {}", pages, pages);
+  const std::string beyond = fmt::format("segment 0 names page {}; there are {}", pages, pages);
   expect_refused(
       good,
       {{none.c_str(), [&](StepPlan& plan) { first(plan).state_pages.clear(); }},

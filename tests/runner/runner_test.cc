@@ -432,8 +432,11 @@ TEST(RunnerMemory, IsWhatTheShapeNeeds) {
   const int state_pages = static_cast<int>(div_ceil(state_bytes, layout.page_bytes));
   EXPECT_EQ(memory.pages, 3 * (state_pages + 4));  // 116 rows
   EXPECT_EQ(memory.pool_bytes, static_cast<size_t>(memory.pages + 1) * layout.page_bytes);
-  EXPECT_EQ(memory.slots_bytes,
-            3 * (116 * 4 + 4 * 4 + (layout.pieces.size() + 4) * sizeof(std::byte*)));
+  EXPECT_EQ(memory.slots_bytes, 3 * (116 * 4 + (4 + static_cast<size_t>(state_pages)) * 4 +
+                                     (layout.pieces.size() + 4) * sizeof(std::byte*)));
+  EXPECT_EQ(memory.kept_bytes, 0U);
+  options.kept_pages = 5;
+  EXPECT_EQ(runner_memory(shape, options)->kept_bytes, 5 * layout.page_bytes);
   options.pages = 17;
   EXPECT_EQ(runner_memory(shape, options)->pool_bytes, 18 * layout.page_bytes);
   EXPECT_EQ(memory.step_bytes, model::Activations(shape, 64).bytes() + 16 * 512 * 4);

@@ -66,9 +66,37 @@ void Ledger::mapped(const StepPlan& plan) {
   for (const Segment& segment : plan.segments) {
     if (live_.contains(segment.sequence.value)) hear(pages_.planned(segment));
   }
+  for (const scheduler::Restore& restore : plan.restores) {
+    if (live_.contains(restore.sequence.value)) hear(pages_.planned(restore));
+  }
+}
+
+// Restores come before any row of their sequences and are beginnings of their prompts.
+void Ledger::plan_restores(const StepPlan& plan) {
+  tally_.add(Seen::kRestoreStep);
+  if (!plan.segments.empty()) return breach("a step restores and runs rows");
+  for (const scheduler::Restore& restore : plan.restores) {
+    const uint64_t id = restore.sequence.value;
+    mark(id << 32 | restore.tokens.size());
+    const auto found = live_.find(id);
+    if (found == live_.end()) return breach(fmt::format("ended sequence {} is restored", id));
+    Record& record = found->second;
+    const std::vector<int32_t>& prompt = record.spec.prompt;
+    if (record.in_flight || record.stage != Stage::kFilling || record.prefilled > 0 ||
+        record.restored || !take_slot(record, id, restore.slot)) {
+      return breach(fmt::format("sequence {} is restored at the wrong time", id));
+    }
+    if (restore.tokens.empty() || restore.tokens.size() >= prompt.size() ||
+        !std::equal(restore.tokens.begin(), restore.tokens.end(), prompt.begin())) {
+      return breach(fmt::format("sequence {} is restored from another prompt", id));
+    }
+    record.in_flight = true;
+    record.restored = true;
+  }
 }
 
 void Ledger::planned(const StepPlan& plan) {
+  if (!plan.restores.empty()) return plan_restores(plan);
   const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
   size_t rows = 0;
   for (const Segment& segment : plan.segments) {
@@ -91,6 +119,18 @@ void Ledger::planned(const StepPlan& plan) {
   }
 }
 
+// Whether the sequence may be in the slot; from its first step on it is its own.
+bool Ledger::take_slot(Record& record, uint64_t id, int slot) {
+  if (slot < 0 || slot >= options_.slots) return false;
+  uint64_t& owner = owners_[static_cast<size_t>(slot)];
+  if (record.slot < 0) {
+    if (live_.contains(owner)) return false;
+    owner = id;
+    record.slot = slot;
+  }
+  return record.slot == slot && owner == id;
+}
+
 void Ledger::plan_segment(const Segment& segment, bool shared) {
   const uint64_t id = segment.sequence.value;
   mark(id);
@@ -101,19 +141,8 @@ void Ledger::plan_segment(const Segment& segment, bool shared) {
   Record& record = found->second;
   if (record.in_flight) return breach(fmt::format("sequence {} twice in a step", id));
   record.in_flight = true;
-  if (segment.slot < 0 || segment.slot >= options_.slots) {
-    return breach(fmt::format("slot {} of {}", segment.slot, options_.slots));
-  }
-  uint64_t& owner = owners_[static_cast<size_t>(segment.slot)];
-  if (record.slot < 0) {
-    if (live_.contains(owner)) {
-      return breach(fmt::format("slot {} of {} goes to {}", segment.slot, owner, id));
-    }
-    owner = id;
-    record.slot = segment.slot;
-  }
-  if (record.slot != segment.slot || owner != id) {
-    return breach(fmt::format("sequence {} moves to slot {}", id, segment.slot));
+  if (!take_slot(record, id, segment.slot)) {
+    return breach(fmt::format("sequence {} in slot {}, which is not its own", id, segment.slot));
   }
   const int most_drafts = record.spec.drafts ? options_.max_draft : 0;
   if (segment.draft_depth < 0 || segment.draft_depth > most_drafts) {
@@ -243,7 +272,23 @@ void Ledger::decode_turn() {
   tally_.add(Seen::kDebt);
 }
 
+// A restore that fails is no end: the prompt goes in from its beginning, and nothing was there
+// before. Once the device is lost everything ends.
+void Ledger::landed_restores(const StepPlan& plan, const Error* error) {
+  for (const scheduler::Restore& restore : plan.restores) {
+    const auto found = live_.find(restore.sequence.value);
+    if (found == live_.end()) continue;
+    Record& record = found->second;
+    record.in_flight = false;
+    if (error == nullptr || error->code != ErrorCode::kDeviceLost) continue;
+    record.failed = true;
+    record.failure = *error;
+    record.must_end = true;
+  }
+}
+
 void Ledger::landed(const StepPlan& plan, double elapsed_ms) {
+  if (!plan.restores.empty()) return landed_restores(plan, nullptr);
   const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
   after_prompt_step_ = prompts && options_.decode_share > 0;
   prompt_ms_ = prompts ? elapsed_ms : prompt_ms_;
@@ -262,6 +307,7 @@ void Ledger::landed(const StepPlan& plan, double elapsed_ms) {
 }
 
 void Ledger::failed(const StepPlan& plan, const Error& error) {
+  if (!plan.restores.empty()) return landed_restores(plan, &error);
   const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
   const bool spared = prompts && plan.segments.size() > 1 && error.code != ErrorCode::kDeviceLost;
   tally_.add(spared ? Seen::kFailedSharedPrompt
@@ -274,6 +320,7 @@ void Ledger::failed(const StepPlan& plan, const Error& error) {
     if (spared) {
       record.alone = true;
       record.prefilled = 0;
+      record.cached = 0;
     } else {
       record.failed = true;
       record.failure = error;
@@ -317,6 +364,13 @@ void Ledger::take_event(const Event& event) {
       if (record.stage != Stage::kFilling || event.prefilled <= record.prefilled ||
           event.prefilled > prompt) {
         breach(fmt::format("{}: {} prompt rows after {}", id, event.prefilled, record.prefilled));
+      }
+      if (event.cached > 0) {
+        if (!record.restored || event.cached != event.prefilled || record.prefilled > 0) {
+          breach(fmt::format("{}: {} of {} rows restored", id, event.cached, event.prefilled));
+        }
+        record.cached = event.cached;
+        tally_.add(Seen::kResumed);
       }
       record.prefilled = event.prefilled;
       break;
@@ -391,6 +445,10 @@ void Ledger::take_end(const Event& event, Record& record) {
         breach(fmt::format("{} ends by an error that isn't its own", id));
       }
       break;
+  }
+  if (event.reuse.cached != record.cached && record.stage == Stage::kDecoding) {
+    breach(fmt::format("{} says that {} rows were restored, not {}", id, event.reuse.cached,
+                       record.cached));
   }
   const scheduler::DraftStats& drafts = event.drafts;
   const auto tokens = static_cast<int64_t>(record.tokens.size());

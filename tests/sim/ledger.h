@@ -25,6 +25,8 @@ struct Record {
   int slot = -1;
   int prefilled = 0;
   std::vector<int32_t> tokens = {};
+  bool restored = false;  // or tried to
+  int cached = 0;         // rows that it was restored with
   bool in_flight = false;
   bool cancelled = false;
   bool must_end = false;          // a failure must have ended it by the next look
@@ -80,6 +82,9 @@ class Ledger {
   uint64_t trace() const { return trace_; }  // hash of all plans and events so far
 
  private:
+  void plan_restores(const scheduler::StepPlan& plan);
+  void landed_restores(const scheduler::StepPlan& plan, const Error* error);
+  bool take_slot(Record& record, uint64_t id, int slot);
   void plan_segment(const scheduler::Segment& segment, bool shared);
   void plan_prompt(const Record& record, const scheduler::Segment& segment, bool shared);
   void plan_window(const Record& record, const scheduler::Segment& segment);

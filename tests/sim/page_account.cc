@@ -98,6 +98,14 @@ std::string PageAccount::planned(const scheduler::Segment& segment) {
   return {};
 }
 
+// As the segment would be that runs all these rows.
+std::string PageAccount::planned(const scheduler::Restore& restore) {
+  return planned(scheduler::Segment{.sequence = restore.sequence,
+                                    .tokens = restore.tokens,
+                                    .state_pages = restore.state_pages,
+                                    .new_pages = restore.new_pages});
+}
+
 void PageAccount::ended(uint64_t id) {
   holds_.erase(id);
 }

@@ -19,6 +19,7 @@ class PageAccount {
   void submitted(uint64_t id, int rows);
   std::string started(uint64_t id);
   std::string planned(const scheduler::Segment& segment);
+  std::string planned(const scheduler::Restore& restore);
   void ended(uint64_t id);
   // After a plan: nobody waits who could run, if a slot is free.
   std::string waiting(bool slot_is_free) const;

@@ -42,8 +42,11 @@ enum class Seen : uint8_t {
   kFailedAfterWork,
   kDeviceLost,
   kOverduePrompt,  // served after eight steps or more without it
-  kOvertaken,      // admitted before one that waits for pages
-  kDebt,           // a prompt waited because replies had not had their share
+  kRestoreStep,
+  kResumed,  // went on from a kept state
+  kFailedRestore,
+  kOvertaken,  // admitted before one that waits for pages
+  kDebt,       // a prompt waited because replies had not had their share
   kCount,
 };
 
@@ -81,6 +84,9 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "failed after partial work",
     "lost devices",
     "overdue prompts",
+    "restore steps",
+    "resumed prompts",
+    "failed restores",
     "admitted past others",
     "prompts in debt",
 };

@@ -71,6 +71,11 @@ Swarm choose_swarm(Dice& dice) {
                    .trace_entries = 16,
                    .token_bytes = kBytes};
   choose_pool(swarm.options, dice);
+  if (dice.once_in(2)) {
+    swarm.options.kept_pages = dice.roll(1, dice.once_in(2) ? 12 : 200);
+    swarm.options.kept_gap = dice.roll(0, 8);
+    swarm.failed_copy = dice.pick<int>(kRates);
+  }
   swarm.drafting = static_cast<testing::Drafting>(dice.roll(0, 2));
   swarm.prompts = static_cast<Length>(dice.roll(0, 3));
   swarm.replies = static_cast<Length>(dice.roll(0, 3));

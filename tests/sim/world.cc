@@ -89,13 +89,32 @@ class World {
     const int count = dice_.roll(1, swarm_.burst);
     for (int i = 0; i < count; ++i) {
       if (dice_.once_in(swarm_.refused)) refused();
-      const SequenceSpec spec = choose_request(swarm_, dice_);
+      SequenceSpec spec = choose_request(swarm_, dice_);
+      if (swarm_.options.kept_pages > 0) follow(spec);
       const auto id = scheduler_.submit(spec);
       if (!id.ok()) return ledger_.breach("refused: " + id.error().message);
       ledger_.submitted(id.value(), spec);
       clients_.came(id.value(), choose_habits(swarm_, dice_),
                     ledger_.live().at(id.value().value).solo);
     }
+  }
+
+  // A request often goes on from one that was before it, whole or changed somewhere.
+  void follow(SequenceSpec& spec) {
+    if (!said_.empty() && !dice_.once_in(3)) {
+      const std::vector<int32_t>& before =
+          said_[static_cast<size_t>(dice_.roll(0, static_cast<int>(said_.size()) - 1))];
+      const size_t most = static_cast<size_t>(swarm_.options.context - spec.max_tokens);
+      std::vector<int32_t> prompt = before;
+      if (dice_.once_in(3))
+        prompt.resize(static_cast<size_t>(dice_.roll(1, static_cast<int>(before.size()))));
+      prompt.insert(prompt.end(), spec.prompt.begin(), spec.prompt.end());
+      if (prompt.size() > most) prompt.resize(most);
+      spec.prompt = std::move(prompt);
+    }
+    const int size = static_cast<int>(spec.prompt.size());
+    for (int i = dice_.roll(0, 3); i > 0; --i) spec.marks.push_back(dice_.roll(0, size + 2));
+    said_.push_back(spec.prompt);
   }
 
   // A request that can't run leaves no trace.
@@ -181,6 +200,8 @@ class World {
 
   Result<StepResult> run(const StepPlan& plan, bool fails) {
     runner_.fail_at_step = -1;
+    runner_.fail_keeps = dice_.once_in(swarm_.failed_copy);
+    runner_.fail_restores = dice_.once_in(swarm_.failed_copy);
     if (fails) {
       const bool lost = dice_.once_in(swarm_.lost_device);
       runner_.fail_at_step = runner_.steps;
@@ -196,6 +217,7 @@ class World {
       sung_ = true;
     }
     Result<StepResult> result = runner_.run(plan);
+    if (!plan.restores.empty() && runner_.fail_restores) ledger_.count(Seen::kFailedRestore);
     if (runner_breaches_.size() > 0) {
       ledger_.breach(
           fmt::format("the runner: {}", runner_breaches_.GetTestPartResult(0).summary()));
@@ -229,6 +251,7 @@ class World {
 
   // The plan as the ledger gets to see it.
   StepPlan seen(const StepPlan& plan) const {
+    if (plan.segments.empty()) return plan;
     const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
     StepPlan account = plan;
     if (canary_ == (prompts ? Canary::kUnservedPrompt : Canary::kUnservedReply) &&
@@ -300,6 +323,7 @@ class World {
   // The runner states its own expectations; in a world they are breaches like others.
   ::testing::TestPartResultArray runner_breaches_;
   ::testing::ScopedFakeTestPartResultReporter reporter_;
+  std::vector<std::vector<int32_t>> said_;  // prompts so far
   double now_ms_ = 0;
   int steps_ = 0;
   bool closed_ = false;

@@ -56,12 +56,25 @@ struct FakeRunner {
     int window_start = -1;              // of the last verify, while it may be cut
   };
   std::map<int, Slot> kept = {};
+  // What lies on a page of the arena: a piece of a state, and which.
+  struct Copy {
+    std::vector<int32_t> history = {};
+    size_t place = 0;
+  };
+  std::map<int32_t, Copy> arena = {};
+  // Copies and restores that fail.
+  bool fail_keeps = false;
+  bool fail_restores = false;
   size_t most_shared = 0;  // segments of a decode step
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
     check(plan);
     const bool fails = steps++ == fail_at_step;
     scheduler::StepResult result;
+    if (fails && !plan.restores.empty()) return failure;
+    for (const scheduler::Restore& restore : plan.restores) {
+      result.restored.push_back(run_restore(restore));
+    }
     for (const scheduler::Segment& segment : plan.segments) {
       if (fails && result.segments.size() == fail_after) return failure;
       result.segments.push_back(run_segment(segment));
@@ -89,8 +102,29 @@ struct FakeRunner {
     Slot& slot = kept[segment.slot];
     rows += static_cast<int64_t>(segment.tokens.size());
     rewind(slot, segment.start_position);
-    return segment.kind == scheduler::SegmentKind::kPrefill ? prefill(slot, segment)
-                                                            : verify(slot, segment);
+    if (segment.kind == scheduler::SegmentKind::kVerify) return verify(slot, segment);
+    scheduler::SegmentResult result = prefill(slot, segment);
+    if (segment.keep_pages.empty()) return result;
+    EXPECT_GE(segment.next_token, 0) << "a state is kept at a prompt's end";
+    result.kept = !fail_keeps;
+    for (size_t place = 0; place < segment.keep_pages.size(); ++place) {
+      Copy& copy = arena[segment.keep_pages[place]];
+      copy = result.kept ? Copy{slot.history, place} : Copy{};
+    }
+    return result;
+  }
+
+  bool run_restore(const scheduler::Restore& restore) {
+    Slot& slot = kept[restore.slot];
+    slot = {};
+    if (fail_restores) return false;
+    for (size_t place = 0; place < restore.kept_pages.size(); ++place) {
+      const Copy& copy = arena[restore.kept_pages[place]];
+      EXPECT_EQ(copy.history, restore.tokens) << "another state lies on a kept page";
+      EXPECT_EQ(copy.place, place);
+    }
+    slot.history = restore.tokens;
+    return true;
   }
 
   void rewind(Slot& slot, int position) {
