@@ -21,6 +21,7 @@
 #include "cli/read_probe.h"
 #include "cli/serving.h"
 #include "cli/signals.h"
+#include "runner/calibration.h"
 #include "text/utf8.h"
 
 namespace flashlane::cli {
@@ -138,7 +139,9 @@ Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
                    prompt, after, outline.shape.max_position);
   }
   ServingOptions wanted;
-  wanted.context = prompt + after;
+  // Room for the costs to be measured in: without them drafts would go unpriced, as in no server.
+  wanted.context = std::min<int64_t>(outline.shape.max_position,
+                                     std::max<int64_t>(prompt + after, runner::kCalibrationRows));
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
   plan.sizes.pricing.calibrate = true;
   if (!plan.streams.empty()) {

@@ -7,13 +7,14 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "scheduler/step_plan.h"
 #include "tensor/buffer.h"
 
 namespace flashlane::runner {
 
 class HeadBacklog {
  public:
-  static constexpr int kMostRows = 256;
+  static constexpr int kMostRows = scheduler::kMostWaitingRows;
 
   HeadBacklog(int capacity, int wide)
       : capacity_(capacity), wide_(wide), rows_(bytes(capacity, wide)) {}

@@ -222,7 +222,7 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
   for (const Segment& segment : plan.segments) {
     slot(segment).open(segment.start_position, segment.tokens, at(segment));
   }
-  if (role == Role::kDecode) catch_up(plan);
+  catch_up(plan);
   batch.clear(role);
   for (const Segment& segment : plan.segments) {
     Slot& slot_of = slot(segment);
@@ -269,14 +269,18 @@ void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
   draw_first_tokens(plan, result);
 }
 
-// The MTP head takes in every prompt row whose next token is known: all but the prompt's last.
+// Prompt rows whose next token is known, all but the prompt's last: the MTP head takes them in
+// where drafts are asked for or the backlog is too short, else they wait as reply rows do.
 void Runner::State::extend_prompts(const StepPlan& plan) {
   batch.clear(Role::kPrompt);
   int row = 0;
   for (const Segment& segment : plan.segments) {
     const int rows = static_cast<int>(segment.tokens.size());
     const int known = ends_prompt(segment) ? rows - 1 : rows;
-    if (segment.uses_mtp && known > 0) {
+    // The prompt's last row goes in, or waits, behind them.
+    if (segment.uses_mtp && segment.draft_depth == 0 && slot(segment).backlog().has_room(rows)) {
+      if (known > 0) wait_for_head(segment, segment.start_position, row, known);
+    } else if (segment.uses_mtp && known > 0) {
       move_rows(batch.rows(), row, known);
       extend(segment, segment.start_position, std::span(segment.tokens).subspan(1),
              segment.next_token);

@@ -13,6 +13,7 @@ namespace {
 
 void check_claim(const DraftClaim& claim) {
   CHECK_GE(claim.fixed_rows, 1);
+  CHECK(claim.toll == 0 || (claim.toll > 0 && !claim.sunk));
   double before = 1;
   for (const double chance : claim.chances) {
     CHECK_GE(chance, 0.0);
@@ -98,6 +99,14 @@ std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
       return walk_by_chance(claims, forward, 0, overhead_ms, limit);
   }
   UNREACHABLE();
+}
+
+std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
+                                          const CostTable& step) const {
+  CHECK(options_.rule == AllocationRule::kExact);
+  for (const DraftClaim& claim : claims) check_claim(claim);
+  const int limit = std::max(static_cast<int>(claims.size()), options_.row_limit);
+  return exact_allocation(claims, step, chain_ms_, 0, limit);
 }
 
 int draft_budget(int count, int most) {
