@@ -27,31 +27,32 @@ double at_other_rows(double extra_ms, int rows, int other) {
 void OverheadEstimate::observe(const ObservedStep& step, const CostTable& forward) {
   CHECK_GE(step.sequences, 1);
   if (!forward.covers(step.rows)) return;
-  const double extra_ms = std::max(0.0, step.wall_ms - step.head_ms - forward.ms(step.rows));
+  const double forward_ms = forward.ms(step.rows);
+  const double extra_ms = std::max(0.0, step.wall_ms - step.head_ms - forward_ms);
   std::vector<Entry>& entries = entries_[step.sampled ? 1 : 0];
   const auto known = std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) {
     return entry.sequences == step.sequences;
   });
   if (known == entries.end()) {
-    entries.emplace_back(step.sequences, extra_ms).observe_rows(step, extra_ms);
+    entries.emplace_back(step.sequences, extra_ms).observe_rows(step.rows, forward_ms, extra_ms);
     return;
   }
   known->ms += kOverheadLearningRate * (extra_ms - known->ms);
-  known->observe_rows(step, extra_ms);
+  known->observe_rows(step.rows, forward_ms, extra_ms);
 }
 
-void OverheadEstimate::Entry::observe_rows(const ObservedStep& step, double extra_ms) {
-  if (step.rows > kMostDecodeRows) return;
-  const double expected_ms = at_rows(step.rows);
-  const double most_ms = kMostSurprise * (step.wall_ms - step.head_ms - extra_ms + expected_ms);
+void OverheadEstimate::Entry::observe_rows(int rows, double forward_ms, double extra_ms) {
+  if (rows > kMostDecodeRows) return;
+  const double expected_ms = at_rows(rows);
+  const double most_ms = kMostSurprise * (forward_ms + expected_ms);
   extra_ms = std::clamp(extra_ms, expected_ms - most_ms, expected_ms + most_ms);
   for (int other = 1; other <= kMostDecodeRows; ++other) {
     double& other_ms = by_rows[static_cast<size_t>(other)];
     if (other_ms == kUnseen) continue;
-    other_ms += kForgettingRate * (at_other_rows(extra_ms, step.rows, other) - other_ms);
+    other_ms += kForgettingRate * (at_other_rows(extra_ms, rows, other) - other_ms);
   }
   // A width's first step, too, only moves what was expected of it.
-  by_rows[static_cast<size_t>(step.rows)] =
+  by_rows[static_cast<size_t>(rows)] =
       expected_ms + kOverheadLearningRate * (extra_ms - expected_ms);
 }
 

@@ -42,7 +42,7 @@ class OverheadEstimate {
       by_rows.fill(kUnseen);
     }
     double at_rows(int rows) const;
-    void observe_rows(const ObservedStep& step, double extra_ms);
+    void observe_rows(int rows, double forward_ms, double extra_ms);
 
     int sequences;
     double ms;
