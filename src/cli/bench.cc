@@ -250,6 +250,10 @@ Result<Exit> run_bench(const BenchOptions& options) {
     plan.drafts = false;
     fit_sizes(plan.sizes, *model);
   }
+  // Once, though every engine of the run measures.
+  plan.sizes.pricing.report = [told = std::make_shared<bool>(false)](const std::string& line) {
+    if (!std::exchange(*told, true)) fmt::print(stderr, "bench: {}\n", line);
+  };
   const auto progress = std::make_shared<Progress>();
   const BenchProgress report = [progress](const std::string& words) { (*progress)(words); };
   const int threads = model->backend().threads;

@@ -117,7 +117,7 @@ Status CountingEngine::start() {
   engine::EngineOptions options = engine_options(model_, sizes_);
   price_drafts(options, *runner_, sizes_.pricing);
   counter_.take();
-  engine_ = std::make_unique<engine::Engine>(run, std::move(options));
+  engine_ = std::make_unique<engine::Engine>(run, engine::with_pool_of(*runner_, options));
   return {};
 }
 

@@ -84,12 +84,8 @@ void print_shape(const ModelOutline& outline, const std::string& format) {
 Result<Exit> run_info(const InfoOptions& options) {
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.serving, outline));
-  const Result<int> slots = fit_parallel(options.serving, outline, options.model, sizes.runner);
-  if (slots.ok()) {
-    sizes.runner.slots = *slots;
-  } else if (slots.error().code != ErrorCode::kUnsupported) {
-    return slots.error();
-  }
+  const Status fitted = fit_pool(options.serving.pool, outline, options.model, sizes.runner);
+  if (!fitted.ok() && fitted.error().code != ErrorCode::kUnsupported) return fitted.error();
   const runner::RunnerOptions& runner = sizes.runner;
   ASSIGN_OR_RETURN(const std::string format, model_format(outline));
   // A format that this backend can't serve has a shape all the same, and no plan.
@@ -121,7 +117,7 @@ Result<Exit> run_info(const InfoOptions& options) {
   if (!plan.ok()) {
     fmt::print("the {} backend can't serve it: {}\n", outline.backend.name, plan.error().message);
   } else if (options.plan) {
-    fmt::print("{}", memory_table(*plan, runner));
+    fmt::print("{}{}", memory_table(*plan, runner), pool_report(outline, runner));
   } else {
     fmt::print("serving it takes {:.1f} MiB (--plan shows the parts)\n",
                static_cast<double>(plan->total_bytes()) / (1024.0 * 1024.0));

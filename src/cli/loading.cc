@@ -69,11 +69,6 @@ Result<ModelOutline> outline_model(const ModelOptions& options) {
   return outline;
 }
 
-int page_rows_for(const model::ModelShape& shape) {
-  constexpr int kAbout = 256;
-  return round_up(kAbout, std::max(1, shape.index_block));
-}
-
 Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options) {
   ASSIGN_OR_RETURN(const model::ModelMemory memory,
                    model::model_memory(outline.location, outline.backend_options, options.max_rows,
@@ -81,7 +76,7 @@ Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::Runner
   MemoryPlan plan;
   plan.weights_bytes = memory.weights.anonymous_bytes();
   plan.scratch_bytes = memory.scratch_bytes;
-  plan.runner = runner::runner_memory(outline.shape, options);
+  ASSIGN_OR_RETURN(plan.runner, runner::runner_memory(outline.shape, options));
   plan.process_bytes = process_size(outline.location);
   plan.file_bytes = memory.weights.file_bytes();
   plan.available_bytes = available_memory();
@@ -104,10 +99,11 @@ std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& op
   };
   line("weights, as the backend has them", plan.weights_bytes);
   line("backend scratch", plan.scratch_bytes);
-  line(fmt::format("states of {} sequence(s)", options.slots), plan.runner.states_bytes);
-  line(fmt::format("{} K/V, {} positions", options.kv_dtype == DType::kF32 ? "f32" : "bf16",
-                   options.context),
-       plan.runner.pages_bytes);
+  line(fmt::format("pool of {} pages, {} K/V", plan.runner.pages,
+                   options.kv_dtype == DType::kF32 ? "f32" : "bf16"),
+       plan.runner.pool_bytes);
+  line(fmt::format("{} slot(s) of {} positions", options.slots, options.context),
+       plan.runner.slots_bytes);
   line(fmt::format("step buffers, {} rows", options.max_rows), plan.runner.step_bytes);
   line("the process itself, about", plan.process_bytes);
   line("total", plan.total_bytes());
@@ -123,8 +119,9 @@ void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOp
   json.key("kv_dtype").text(options.kv_dtype == DType::kF32 ? "f32" : "bf16");
   json.key("weights_bytes").unsigned_integer(plan.weights_bytes);
   json.key("scratch_bytes").unsigned_integer(plan.scratch_bytes);
-  json.key("states_bytes").unsigned_integer(plan.runner.states_bytes);
-  json.key("pages_bytes").unsigned_integer(plan.runner.pages_bytes);
+  json.key("pages").integer(plan.runner.pages);
+  json.key("pool_bytes").unsigned_integer(plan.runner.pool_bytes);
+  json.key("slots_bytes").unsigned_integer(plan.runner.slots_bytes);
   json.key("step_bytes").unsigned_integer(plan.runner.step_bytes);
   json.key("process_bytes").unsigned_integer(plan.process_bytes);
   json.key("total_bytes").unsigned_integer(plan.total_bytes());

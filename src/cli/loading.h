@@ -30,7 +30,7 @@ struct MemoryPlan {
   std::optional<size_t> available_bytes;
 
   size_t total_bytes() const {
-    return weights_bytes + scratch_bytes + runner.states_bytes + runner.pages_bytes +
+    return weights_bytes + scratch_bytes + runner.pool_bytes + runner.slots_bytes +
            runner.step_bytes + process_bytes;
   }
 };
@@ -45,9 +45,6 @@ struct ModelOutline {
   size_t stored_bytes = 0;  // of the weights: the files' sizes
 };
 Result<ModelOutline> outline_model(const ModelOptions& options);
-
-// Rows of a page: about 256, a multiple of the model's block.
-int page_rows_for(const model::ModelShape& shape);
 
 // Finds all tensors, so a model that this backend can't serve is refused here.
 Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options);

@@ -103,7 +103,7 @@ Result<ScorerOptions> scorer_options(const ScoreOptions& options, const ModelOut
   scorer.mtp_depth = options.mtp ? static_cast<int>(options.mtp_depth.value_or(1)) : 0;
   // Deeper drafts sit behind the last token.
   scorer.context = std::min(tokens + scorer.mtp_depth, shape.max_position);
-  scorer.page_rows = page_rows_for(shape);
+  scorer.page_rows = runner::default_page_rows(shape, outline.kv_dtype);
   scorer.kv_dtype = outline.kv_dtype;
   if (options.positions.has_value()) {
     ASSIGN_OR_RETURN(scorer.positions, parse_positions(*options.positions, tokens));

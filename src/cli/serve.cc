@@ -38,8 +38,6 @@ struct ServeOptions {
   // Options of what is not built yet: declared so that they are refused by name.
   std::optional<std::string> session_contexts;
   std::optional<int64_t> session_grow;
-  std::optional<int64_t> kv_page_rows;
-  std::optional<int64_t> state_pages;
   std::optional<double> prompt_cache_gib;
 };
 
@@ -47,14 +45,12 @@ Error not_built(const std::string& option, const std::string& only) {
   return error(ErrorCode::kUnsupported, "--{} is not built yet; {}", option, only);
 }
 
-// A sequence's pages are its own, and there is no prompt cache.
+// No sequence moves, and there is no prompt cache.
 Status check_built(const ServeOptions& options) {
   if (options.session_contexts.has_value()) {
     return not_built("session-contexts", "--context sizes every sequence");
   }
   if (options.session_grow.has_value()) return not_built("session-grow", "nothing grows");
-  if (options.kv_page_rows.has_value()) return not_built("kv-page-rows", "there is no page pool");
-  if (options.state_pages.has_value()) return not_built("state-pages", "there is no page pool");
   if (options.prompt_cache_gib.value_or(0) != 0) {
     return not_built("prompt-cache-gib", "only 0 is: nothing is kept between requests");
   }
@@ -109,7 +105,7 @@ void print_start(const ModelOutline& outline, const MemoryPlan& plan,
              outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
              runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
   for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
-  fmt::print(stderr, "{}", memory_table(plan, runner));
+  fmt::print(stderr, "{}{}", memory_table(plan, runner), pool_report(outline, runner));
 }
 
 Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
@@ -123,8 +119,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   sizes.pricing.calibrate = !options.unpriced && !options.no_drafts;
   sizes.pricing.lone_priced = !options.lone_unpriced;
   sizes.pricing.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
-  ASSIGN_OR_RETURN(sizes.runner.slots,
-                   fit_parallel(options.sizes, outline, options.model, sizes.runner));
+  RETURN_IF_ERROR(fit_pool(options.sizes.pool, outline, options.model, sizes.runner));
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
   print_start(outline, plan, sizes.runner, table);
@@ -160,10 +155,6 @@ void add_later_options(OptionTable& table, ServeOptions& options) {
              {"FLASHNEXT_SLOT_CONTEXTS"});
   table.integer("session-grow", options.session_grow, 0, kMostPositions, later + "growth step",
                 kBoth, {"FLASHNEXT_SLOT_GROW"});
-  table.integer("kv-page-rows", options.kv_page_rows, 0, kMostPositions, later + "rows of a page",
-                kBoth, {"TF_FLASHNEXT_KV_PAGES"});
-  table.integer("state-pages", options.state_pages, 0, 1, later + "states on pages", kBoth,
-                {"TF_FLASHNEXT_STATE_PAGES"});
   table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
                later + "kept prompts; only 0 is accepted");
 }

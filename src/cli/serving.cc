@@ -2,8 +2,6 @@
 #include "cli/serving.h"
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
 #include <utility>
 
 #include "format/checkpoint.h"
@@ -16,20 +14,6 @@ namespace {
 constexpr int64_t kDefaultPrefillChunk = 512;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
 constexpr int64_t kMostChunk = 1 << 16;
-
-// The most sequences, up to the scheduler's limit, whose plan stays within `room_bytes`; at
-// least 1.
-int most_that_fit(runner::RunnerOptions options, const model::ModelShape& shape, MemoryPlan plan,
-                  double room_bytes) {
-  const auto fits = [&](int slots) {
-    options.slots = slots;
-    plan.runner = runner::runner_memory(shape, options);
-    return static_cast<double>(plan.total_bytes()) <= room_bytes;
-  };
-  int slots = 1;
-  while (slots < scheduler::kMostSlots && fits(slots + 1)) ++slots;
-  return slots;
-}
 
 scheduler::StepCosts costs_of(const runner::Calibration& measured) {
   const auto table = [](const std::vector<scheduler::MeasuredCost>& costs) {
@@ -61,41 +45,12 @@ std::string calibration_line(const runner::Calibration& measured,
 
 }  // namespace
 
-Result<int> fit_parallel(const ServingOptions& options, const ModelOutline& outline,
-                         const ModelOptions& model, runner::RunnerOptions runner) {
-  const std::optional<std::string>& parallel = options.parallel;
-  runner.slots = 1;
-  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, runner));
-  double room_bytes = plan.available_bytes.has_value() ? static_cast<double>(*plan.available_bytes)
-                                                       : std::numeric_limits<double>::infinity();
-  if (model.memory_limit_gib.has_value()) {
-    room_bytes = std::min(room_bytes, *model.memory_limit_gib * kGib);
-  }
-  const int most = most_that_fit(runner, outline.shape, plan, room_bytes);
-  if (!parallel.has_value()) return std::min(most, kDefaultParallel);
-  if (*parallel == "auto") return most;
-  int wanted = 0;
-  const auto [end, failed] =
-      std::from_chars(parallel->data(), parallel->data() + parallel->size(), wanted);
-  if (failed != std::errc() || end != parallel->data() + parallel->size() || wanted < 1 ||
-      wanted > scheduler::kMostSlots) {
-    return invalid("--parallel is {}; it must be auto or a number from 1 to {}", *parallel,
-                   scheduler::kMostSlots);
-  }
-  if (wanted > most) {
-    return invalid("--parallel {} does not fit the memory; {} would, with --context {}", wanted,
-                   most, runner.context);
-  }
-  return wanted;
-}
-
 void add_serving_sizes(OptionTable& table, ServingOptions& options) {
   table.integer("context", options.context, 1, kMostPositions,
                 "most positions of a sequence, prompt and reply; default: the model's own");
   table.integer("prefill-chunk", options.prefill_chunk, 1, kMostChunk,
                 "prompt rows of a step; default 512; changes no bit of a reply");
-  table.text("parallel", options.parallel, {},
-             "replies at once, 1 to 16, or auto = as many as fit; default 8, or as many as fit");
+  add_pool_options(table, options.pool);
 }
 
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline) {
@@ -113,9 +68,9 @@ Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOut
   runner.context = static_cast<int>(context);
   // A decode window must fit as well.
   runner.max_rows = std::max(static_cast<int>(chunk), kernels::kMaxWindow);
-  runner.page_rows = page_rows_for(outline.shape);
   runner.max_draft = outline.shape.mtp_layers > 0 ? kMaxDraft : 0;
   runner.kv_dtype = outline.kv_dtype;
+  RETURN_IF_ERROR(choose_pages(options.pool, outline, runner));
   return sizes;
 }
 

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cli/loading.h"
 #include "cli/options.h"
+#include "cli/pool_sizes.h"
 #include "engine/engine.h"
 #include "text/generation_config.h"
 #include "text/tokenizer.h"
@@ -22,7 +23,7 @@ inline constexpr int kMaxDraft = 3;
 struct ServingOptions {
   std::optional<int64_t> context;
   std::optional<int64_t> prefill_chunk;
-  std::optional<std::string> parallel;
+  PoolOptions pool;
 };
 void add_serving_sizes(OptionTable& table, ServingOptions& options);
 
@@ -40,15 +41,8 @@ struct ServingSizes {
   bool prompt_lookup = true;
   PricingOptions pricing;
 };
-// Refuses a context beyond the model's.
+// For one sequence; refuses a context beyond the model's.
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline);
-
-// How many sequences run at once. --parallel: a number, refused when it does not fit; "auto", the
-// most that fit; absent, kDefaultParallel or as many as fit. What fits is --memory-limit-gib and
-// the memory that is available now, whichever is less; one sequence always does.
-inline constexpr int kDefaultParallel = 8;
-Result<int> fit_parallel(const ServingOptions& options, const ModelOutline& outline,
-                         const ModelOptions& model, runner::RunnerOptions runner);
 
 // The tokenizer of a checkpoint or a line that says what is missing.
 Result<std::unique_ptr<text::Tokenizer>> read_tokenizer(const model::ModelLocation& location);

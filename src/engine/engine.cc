@@ -253,7 +253,8 @@ void Engine::State::publish() {
 Usage Engine::State::usage() const {
   return {.slots = options.scheduler.slots,
           .slots_in_use = scheduler.running(),
-          .sequences = static_cast<int>(live.size())};
+          .sequences = static_cast<int>(live.size()),
+          .pool = scheduler.pages()};
 }
 
 void Engine::State::send(const Event& event) {
@@ -309,11 +310,23 @@ Engine::State::Live& Engine::State::find(SequenceId id) {
   return *found;
 }
 
-Engine::Engine(std::unique_ptr<runner::Runner> runner, const EngineOptions& options)
-    : Engine(step_function(std::move(runner), options.scheduler), options) {}
+EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options) {
+  options.scheduler.pool = runner.storage().pool;
+  options.scheduler.pages = runner.limits().pages;
+  return options;
+}
 
-Engine::Engine(StepFunction run, EngineOptions options)
-    : state_(std::make_unique<State>(std::move(run), std::move(options))) {
+Engine::Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options) {
+  options = with_pool_of(*runner, std::move(options));
+  start(step_function(std::move(runner), options.scheduler), std::move(options));
+}
+
+Engine::Engine(StepFunction run, EngineOptions options) {
+  start(std::move(run), std::move(options));
+}
+
+void Engine::start(StepFunction run, EngineOptions options) {
+  state_ = std::make_unique<State>(std::move(run), std::move(options));
   state_->thread = std::jthread([state = state_.get()] {
     try {
       state->loop();

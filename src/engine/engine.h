@@ -76,6 +76,9 @@ struct EngineOptions {
   std::shared_ptr<const Clock> clock = {};  // null = SteadyClock
 };
 
+// The options, with pages handed out of this runner's pool.
+EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options);
+
 // Runs a plan; only the engine's thread calls it.
 using StepFunction = std::function<Result<scheduler::StepResult>(const scheduler::StepPlan&)>;
 
@@ -85,6 +88,7 @@ struct Usage {
   int slots = 0;
   int slots_in_use = 0;
   int sequences = 0;  // requests that the engine's thread holds
+  memory::PoolUsage pool = {};
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
@@ -104,8 +108,8 @@ struct Status {
 
 class Engine {
  public:
-  // The scheduler's limits must lie within the runner's.
-  Engine(std::unique_ptr<runner::Runner> runner, const EngineOptions& options);
+  // The scheduler's limits must lie within the runner's; the pool is the runner's.
+  Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options);
   Engine(StepFunction run, EngineOptions options);
   // Cancels what is left and joins the thread.
   ~Engine();
@@ -123,6 +127,7 @@ class Engine {
 
  private:
   struct State;
+  void start(StepFunction run, EngineOptions options);
   std::unique_ptr<State> state_;
 };
 

@@ -75,15 +75,15 @@ StateLayout make_state_layout(const ModelShape& shape, DType kv_dtype, int page_
         round_up(offsets.pooled + index_plane / static_cast<size_t>(shape.index_block), size_t{64});
     layout.kv_layers.push_back(offsets);
   }
+  // Pieces lie in pages too.
+  layout.page_bytes = round_up(layout.page_bytes, kPieceAlignment);
   return layout;
 }
 
-SequenceState bind_state(const ModelShape& shape, const StateLayout& layout, std::byte* pieces,
-                         const int32_t* page_table) {
-  SequenceState state;
-  state.page_table = page_table;
+void bind_state(SequenceState& state, const ModelShape& shape, std::span<std::byte* const> pieces) {
   size_t next = 0;
-  const auto take = [&] { return reinterpret_cast<float*>(pieces + layout.pieces[next++].offset); };
+  const auto take = [&] { return reinterpret_cast<float*>(pieces[next++]); };
+  state.gdn.clear();
   for (int i = 0; i < shape.delta_layers(); ++i) {
     kernels::GdnState gdn;
     gdn.recurrent = take();
@@ -93,9 +93,19 @@ SequenceState bind_state(const ModelShape& shape, const StateLayout& layout, std
     gdn.record_decays = take();
     state.gdn.push_back(gdn);
   }
+  state.ple.clear();
   for (size_t i = 0; i < shape.ple_layers.size(); ++i) state.ple.push_back({take()});
   state.last_wide = take();
-  CHECK_EQ(next, layout.pieces.size());
+  CHECK_EQ(next, pieces.size());
+}
+
+SequenceState bind_state(const ModelShape& shape, const StateLayout& layout, std::byte* block,
+                         const int32_t* page_table) {
+  std::vector<std::byte*> pieces;
+  for (const StatePiece& piece : layout.pieces) pieces.push_back(block + piece.offset);
+  SequenceState state;
+  state.page_table = page_table;
+  bind_state(state, shape, pieces);
   return state;
 }
 

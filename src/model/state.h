@@ -48,8 +48,12 @@ struct SequenceState {
   int pending_rows = 0;  // see kernels::Segment; set by whoever commits
 };
 
-// Points a state into one zeroed block of layout.pieces_bytes.
-SequenceState bind_state(const ModelShape& shape, const StateLayout& layout, std::byte* pieces,
+// Points a state at its pieces, zeroed memory in the order of layout.pieces. Allocates only when
+// the state was never bound to a model of this shape.
+void bind_state(SequenceState& state, const ModelShape& shape, std::span<std::byte* const> pieces);
+
+// A state whose pieces lie one after the other in one zeroed block of layout.pieces_bytes.
+SequenceState bind_state(const ModelShape& shape, const StateLayout& layout, std::byte* block,
                          const int32_t* page_table);
 
 // The K/V view of one layer (index into layout.kv_layers) in a pool at `base`.

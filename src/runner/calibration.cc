@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/keyed_random.h"
+#include "runner/own_pages.h"
 
 namespace flashlane::runner {
 namespace {
@@ -68,6 +69,7 @@ class Measurement {
       Segment chunk = segment(SegmentKind::kPrefill, rows);
       chunk.next_token = length_ + rows < kPrompt ? token(length_ + rows) : -1;
       chunk.uses_mtp = has_head_;
+      if (length_ == 0) give_own_pages(chunk, runner_.limits(), 0, kCalibrationRows);
       RETURN_IF_ERROR(runner_.run({.segments = {chunk}}));
       length_ += rows;
     }
@@ -98,6 +100,12 @@ Calibration calibrate(Runner& runner, const Clock& clock) {
   if (runner.options().context < kCalibrationRows) {
     calibration.skipped = fmt::format("it takes {} positions and the context has {}",
                                       kCalibrationRows, runner.options().context);
+    return calibration;
+  }
+  const PlanLimits& limits = runner.limits();
+  if (own_pages(limits, kCalibrationRows) > limits.pages) {
+    calibration.skipped = fmt::format("it takes {} pages and the pool has {}",
+                                      own_pages(limits, kCalibrationRows), limits.pages);
     return calibration;
   }
   const Clock::Time began = clock.now();

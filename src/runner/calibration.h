@@ -24,9 +24,9 @@ struct Calibration {
   double took_ms = 0;
 };
 
-// Three times for each width. A context that is too short is skipped with the reason, as is
-// everything when a step fails, which is no reason not to serve. The slot must be free, and is so
-// afterwards.
+// Three times for each width. A context or a pool that is too small is skipped with the reason, as
+// is everything when a step fails, which is no reason not to serve. The slots must be free, and are
+// so afterwards.
 Calibration calibrate(Runner& runner, const Clock& clock);
 
 }  // namespace flashlane::runner

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/batch.h"
+#include "memory/page_id.h"
 
 namespace flashlane::runner {
 namespace {
@@ -131,6 +132,41 @@ Status check_place(const Segment& segment, size_t index, int context, const Slot
   return {};
 }
 
+Status check_page_ids(std::span<const memory::PageId> pages, size_t index, int limit) {
+  for (const memory::PageId page : pages) {
+    if (page >= 0 && page < limit) continue;
+    return refuse("segment {} names page {}; the pool has {}", index, page, limit);
+  }
+  return {};
+}
+
+// State pages come with the first rows and never again; the table reaches as far as rows and
+// chained drafts may be written.
+Status check_pages(const Segment& segment, size_t index, const PlanLimits& limits,
+                   const SlotProgress& slot) {
+  const bool opens = segment.start_position == 0;
+  const auto state_pages = static_cast<int>(segment.state_pages.size());
+  if (state_pages != (opens ? limits.state_pages : 0)) {
+    return refuse("segment {} starts at {} with {} state pages instead of {}", index,
+                  segment.start_position, state_pages, opens ? limits.state_pages : 0);
+  }
+  RETURN_IF_ERROR(check_page_ids(segment.state_pages, index, limits.pages));
+  RETURN_IF_ERROR(check_page_ids(segment.new_pages, index, limits.pages));
+  const int64_t mapped =
+      (opens ? 0 : slot.mapped_pages) + static_cast<int64_t>(segment.new_pages.size());
+  if (mapped > limits.table_pages) {
+    return refuse("segment {} brings slot {} to {} pages; the limit is {}", index, segment.slot,
+                  mapped, limits.table_pages);
+  }
+  const int64_t end = segment.start_position + static_cast<int64_t>(segment.tokens.size()) +
+                      std::max(0, segment.draft_depth - 1);
+  if (mapped * limits.page_rows < end) {
+    return refuse("segment {} has positions up to {}, but slot {} has {} pages of {} rows", index,
+                  end - 1, segment.slot, mapped, limits.page_rows);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_plan(const StepPlan& plan, const PlanLimits& limits,
@@ -142,8 +178,9 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits,
     RETURN_IF_ERROR(check_tokens(segment, i, limits.vocabulary));
     RETURN_IF_ERROR(check_logprobs(segment, i, limits));
     RETURN_IF_ERROR(check_drafts(segment, i, limits));
-    RETURN_IF_ERROR(
-        check_place(segment, i, limits.context, slots[static_cast<size_t>(segment.slot)]));
+    const SlotProgress& slot = slots[static_cast<size_t>(segment.slot)];
+    RETURN_IF_ERROR(check_place(segment, i, limits.context, slot));
+    RETURN_IF_ERROR(check_pages(segment, i, limits, slot));
   }
   return {};
 }

@@ -15,12 +15,17 @@ struct PlanLimits {
   int max_rows = 0;
   int max_draft = 0;  // 0 when the model has no MTP head
   int vocabulary = 0;
+  int pages = 0;  // of the pool
+  int page_rows = 0;
+  int state_pages = 0;  // of a sequence
+  int table_pages = 0;  // most of a sequence
 };
 
 // How far a slot is.
 struct SlotProgress {
-  int length = 0;      // committed rows
-  int mtp_length = 0;  // of them, rows the MTP head has taken in, or has waiting for it
+  int mapped_pages = 0;  // of its rows
+  int length = 0;        // committed rows
+  int mtp_length = 0;    // of them, rows the MTP head has taken in, or has waiting for it
   // First row of the decode window that ends at `length`: the state can go back to any row after
   // it. -1 after prompt rows, which can't be undone.
   int window_start = -1;

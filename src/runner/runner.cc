@@ -25,7 +25,7 @@ using scheduler::StepPlan;
 using scheduler::StepResult;
 
 constexpr int kMostSlots = 256;
-constexpr int kMostPageRows = 1 << 16;
+constexpr int kMostPages = 1 << 30;
 
 Status check_options(const model::Model& model, const RunnerOptions& options) {
   const model::ModelShape& shape = model.shape();
@@ -38,10 +38,8 @@ Status check_options(const model::Model& model, const RunnerOptions& options) {
   }
   if (options.max_rows < 1)
     return invalid("max_rows is {}; it must be 1 or more", options.max_rows);
-  if (options.page_rows < 1 || options.page_rows > kMostPageRows ||
-      options.page_rows % shape.index_block != 0) {
-    return invalid("page_rows is {}; it must be a multiple of {} up to {}", options.page_rows,
-                   shape.index_block, kMostPageRows);
+  if (options.pages < 0 || options.pages > kMostPages) {
+    return invalid("pages is {}; it must be 0 to {}", options.pages, kMostPages);
   }
   if (options.max_draft < 0 || options.max_draft >= kMaxWindow) {
     return invalid("max_draft is {}; it must be 0 to {}", options.max_draft, kMaxWindow - 1);
@@ -109,25 +107,42 @@ int backlog_rows(const RunnerOptions& options) {
   return options.max_draft == 0 ? 0 : std::min(HeadBacklog::kMostRows, options.max_rows);
 }
 
+int pages_of(const Storage& storage, const RunnerOptions& options) {
+  return options.pages > 0 ? options.pages : options.slots * storage.pool.need(options.context);
+}
+
+// The null page stands behind the others: zeroed, and what a table names where no rows are.
+size_t pool_bytes(const Storage& storage, int pages) {
+  return (static_cast<size_t>(pages) + 1) * storage.pool.page_bytes();
+}
+
 }  // namespace
 
-RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& options) {
-  const model::StateLayout layout =
-      model::make_state_layout(shape, options.kv_dtype, options.page_rows);
-  const auto slots = static_cast<size_t>(options.slots);
+Result<Storage> sequence_storage(const model::ModelShape& shape, const RunnerOptions& options) {
+  return make_storage(shape, options.kv_dtype, options.page_rows, options.state_form,
+                      backlog_rows(options));
+}
+
+size_t slot_bytes(const Storage& storage, int context) {
+  return Slot::bytes(storage, context);
+}
+
+Result<RunnerMemory> runner_memory(const model::ModelShape& shape, const RunnerOptions& options) {
+  ASSIGN_OR_RETURN(const Storage storage, sequence_storage(shape, options));
+  const int pages = pages_of(storage, options);
   // Sixteen rows fill whole cache lines of every buffer, so bytes grow in proportion from there on.
   const size_t sixteen_rows = model::Activations(shape, 16).bytes();
   const auto window = static_cast<size_t>(kMaxWindow);
-  return {
-      .states_bytes = slots * Slot::bytes(shape, layout, options.context, backlog_rows(options)),
-      .pages_bytes =
-          slots * static_cast<size_t>(Slot::pages(layout, options.context)) * layout.page_bytes,
+  return RunnerMemory{
+      .pages = pages,
+      .pool_bytes = pool_bytes(storage, pages),
+      .slots_bytes = static_cast<size_t>(options.slots) * Slot::bytes(storage, options.context),
       .step_bytes = sixteen_rows * static_cast<size_t>(div_ceil(options.max_rows, 16)) +
                     window * static_cast<size_t>(shape.vocabulary) * sizeof(float)};
 }
 
 struct Runner::State {
-  State(model::Model& loaded, const RunnerOptions& chosen);
+  State(model::Model& loaded, const RunnerOptions& chosen, Storage sequence_storage);
 
   StepResult run(const StepPlan& plan);
   void run_prefill(const StepPlan& plan, StepResult& result);
@@ -163,8 +178,9 @@ struct Runner::State {
   model::Model& model;
   RunnerOptions options;
   int wide;
+  Storage storage;
+  int pages;
   PlanLimits limits;
-  model::StateLayout layout;
   Buffer pool;
   std::vector<Slot> slots;
   std::vector<SlotProgress> progress;
@@ -178,27 +194,30 @@ struct Runner::State {
   std::vector<Chain> chains;
 };
 
-Runner::State::State(model::Model& loaded, const RunnerOptions& chosen)
+Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage sequence_storage)
     : model(loaded),
       options(chosen),
       wide(loaded.shape().wide()),
+      storage(std::move(sequence_storage)),
+      pages(pages_of(storage, chosen)),
       limits{.slots = chosen.slots,
              .context = chosen.context,
              .max_rows = chosen.max_rows,
              .max_draft = chosen.max_draft,
-             .vocabulary = loaded.shape().vocabulary},
-      layout(model::make_state_layout(loaded.shape(), chosen.kv_dtype, chosen.page_rows)),
+             .vocabulary = loaded.shape().vocabulary,
+             .pages = pages,
+             .page_rows = chosen.page_rows,
+             .state_pages = storage.pool.state_pages(),
+             .table_pages = Slot::table_pages(storage, chosen.context)},
+      pool(pool_bytes(storage, pages)),
       progress(static_cast<size_t>(chosen.slots)),
       activations(loaded.shape(), chosen.max_rows),
       logits(static_cast<size_t>(kMaxWindow) * static_cast<size_t>(loaded.shape().vocabulary) *
              sizeof(float)),
       batch(chosen.max_rows) {
-  const int pages = Slot::pages(layout, options.context);
-  pool =
-      Buffer(static_cast<size_t>(options.slots) * static_cast<size_t>(pages) * layout.page_bytes);
   slots.reserve(static_cast<size_t>(options.slots));
   for (int i = 0; i < options.slots; ++i) {
-    slots.emplace_back(model.shape(), layout, options.context, i * pages, backlog_rows(options));
+    slots.emplace_back(model.shape(), storage, pool.data(), options.context, backlog_rows(options));
   }
   sample_rows.reserve(kMaxWindow);
   drawn.reserve(kMaxWindow);
@@ -220,7 +239,10 @@ StepResult Runner::State::run(const StepPlan& plan) {
 // The trunk over all segments; on return activations.streams holds their wide rows in order.
 void Runner::State::forward(const StepPlan& plan, Role role) {
   for (const Segment& segment : plan.segments) {
-    slot(segment).open(segment.start_position, segment.tokens, at(segment));
+    Slot& slot_of = slot(segment);
+    if (segment.start_position == 0) slot_of.open(segment.state_pages, at(segment));
+    slot_of.map(segment.new_pages, at(segment));
+    slot_of.begin(segment.start_position, segment.tokens, at(segment));
   }
   catch_up(plan);
   batch.clear(role);
@@ -231,7 +253,8 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
     batch.add({&slot_of.state(), slot_of.history()}, segment.start_position,
               slot_of.state().pending_rows, segment.tokens);
   }
-  model.forward(activations, batch.batch(), batch.inputs(), layout, pool.data(), options.probe);
+  model.forward(activations, batch.batch(), batch.inputs(), storage.rows, pool.data(),
+                options.probe);
 }
 
 // Before rows of a sequence are to be drafted from, or its backlog would run over, the head takes
@@ -433,7 +456,7 @@ void Runner::State::wait_for_head(const Segment& segment, int start, int row, in
 }
 
 void Runner::State::run_mtp() {
-  model.mtp_forward(activations, activations.streams, batch.batch(), batch.inputs(), layout,
+  model.mtp_forward(activations, activations.streams, batch.batch(), batch.inputs(), storage.rows,
                     pool.data(), options.probe);
 }
 
@@ -506,7 +529,9 @@ void Runner::State::run_head_rows(int slot_index, int rows) {
 
 Result<std::unique_ptr<Runner>> Runner::create(model::Model& model, const RunnerOptions& options) {
   RETURN_IF_ERROR(check_options(model, options));
-  return std::unique_ptr<Runner>(new Runner(std::make_unique<State>(model, options)));
+  ASSIGN_OR_RETURN(Storage storage, sequence_storage(model.shape(), options));
+  return std::unique_ptr<Runner>(
+      new Runner(std::make_unique<State>(model, options, std::move(storage))));
 }
 
 Runner::Runner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -530,6 +555,10 @@ Status Runner::run_head_rows(int slot, int rows) {
 
 const PlanLimits& Runner::limits() const {
   return state_->limits;
+}
+
+const Storage& Runner::storage() const {
+  return state_->storage;
 }
 
 const RunnerOptions& Runner::options() const {

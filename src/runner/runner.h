@@ -1,6 +1,7 @@
 // Runner: runs a plan. Stages the rows, one forward, sampling, acceptance, roll back, drafts,
-// result; decides how, never what. It owns the slots' states, the page pool and the step buffers,
-// all made at load; it validates the whole plan before it touches any state.
+// result; decides how, never what. It owns the page pool, in which all rows and states lie, and the
+// step buffers, all made at load; which page is whose the plan says. It validates the whole plan
+// before it touches any state.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "base/result.h"
 #include "model/forward.h"
 #include "runner/plan_check.h"
+#include "runner/storage.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 
@@ -17,9 +19,11 @@ namespace flashlane::runner {
 
 struct RunnerOptions {
   int slots = 1;
-  int context = 0;     // positions per slot
+  int context = 0;     // most positions of a sequence
+  int pages = 0;       // of the pool; 0: a whole context for each slot
   int max_rows = 512;  // of a forward; the model was loaded with the same limit
   int page_rows = 256;
+  StateForm state_form = StateForm::kPieces;
   int max_draft = 3;
   bool serial_drafts = false;  // sequences draft one after the other; the tokens are the same
   DType kv_dtype = DType::kF32;
@@ -27,12 +31,18 @@ struct RunnerOptions {
 };
 
 struct RunnerMemory {
-  size_t states_bytes = 0;  // recurrent states, records, histories of all slots
-  size_t pages_bytes = 0;   // K/V and index keys of all slots
-  size_t step_bytes = 0;    // activations and logits
+  int pages = 0;
+  size_t pool_bytes = 0;   // rows and states of all sequences, and the null page
+  size_t slots_bytes = 0;  // tokens and page tables
+  size_t step_bytes = 0;   // activations and logits
 };
-// What create would allocate, from the shape alone.
-RunnerMemory runner_memory(const model::ModelShape& shape, const RunnerOptions& options);
+// What create would allocate, from the shape alone; refuses what create would.
+Result<RunnerMemory> runner_memory(const model::ModelShape& shape, const RunnerOptions& options);
+
+// What a sequence of a runner with these options takes.
+Result<Storage> sequence_storage(const model::ModelShape& shape, const RunnerOptions& options);
+// What each slot takes beside the pool, busy or not.
+size_t slot_bytes(const Storage& storage, int context);
 
 class Runner {
  public:
@@ -47,6 +57,7 @@ class Runner {
 
   const RunnerOptions& options() const;
   const PlanLimits& limits() const;
+  const Storage& storage() const;
 
  private:
   struct State;

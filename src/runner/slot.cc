@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/check.h"
 
@@ -16,36 +15,57 @@ size_t history_rows(int context) {
 
 }  // namespace
 
-Slot::Slot(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-           int first_page, int backlog_rows)
-    : pieces_(layout.pieces_bytes),
-      page_table_(static_cast<size_t>(pages(layout, context))),
+Slot::Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool, int context,
+           int backlog_rows)
+    : shape_(shape),
+      storage_(storage),
+      pool_(pool),
+      pieces_(storage.piece_bytes.size()),
+      page_table_(static_cast<size_t>(table_pages(storage, context))),
       backlog_(backlog_rows, shape.wide()) {
-  std::iota(page_table_.begin(), page_table_.end(), first_page);
   history_.reserve(history_rows(context));
-  state_ = model::bind_state(shape, layout, pieces_.data(), page_table_.data());
+  state_.gdn.reserve(static_cast<size_t>(shape.delta_layers()));
+  state_.ple.reserve(shape.ple_layers.size());
+  state_.page_table = page_table_.data();
 }
 
-// Chained drafts run ahead of the committed rows, hence the window beyond the context.
-int Slot::pages(const model::StateLayout& layout, int context) {
-  return layout.pages_for(context + kernels::kMaxWindow);
+int Slot::table_pages(const Storage& storage, int context) {
+  return storage.pool.pages_for(context + kernels::kMaxWindow);
 }
 
-size_t Slot::bytes(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-                   int backlog_rows) {
-  return layout.pieces_bytes + HeadBacklog::bytes(backlog_rows, shape.wide()) +
-         history_rows(context) * sizeof(int32_t) +
-         static_cast<size_t>(pages(layout, context)) * sizeof(int32_t);
+size_t Slot::bytes(const Storage& storage, int context) {
+  return history_rows(context) * sizeof(int32_t) +
+         static_cast<size_t>(table_pages(storage, context)) * sizeof(memory::PageId) +
+         storage.piece_bytes.size() * sizeof(std::byte*);
 }
 
-void Slot::open(int start, std::span<const int32_t> tokens, SlotProgress& progress) {
+void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progress) {
+  const memory::Packing& packing = storage_.pool.packing();
+  CHECK_EQ(static_cast<int>(state_pages.size()), packing.pages);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const memory::PiecePlace& place = packing.places[i];
+    const auto page = static_cast<size_t>(state_pages[static_cast<size_t>(place.page)]);
+    pieces_[i] = pool_ + page * storage_.pool.page_bytes() + place.offset;
+    std::memset(pieces_[i], 0, storage_.piece_bytes[i]);
+  }
+  const size_t own = storage_.rows.pieces.size();
+  model::bind_state(state_, shape_, std::span(pieces_).first(own));
+  backlog_.place(std::span(pieces_).subspan(own));
+  state_.pending_rows = 0;
+  history_.clear();
+  progress = {};
+}
+
+void Slot::map(std::span<const memory::PageId> pages, SlotProgress& progress) {
+  const auto mapped = static_cast<size_t>(progress.mapped_pages);
+  CHECK_LE(mapped + pages.size(), page_table_.size());
+  std::copy(pages.begin(), pages.end(), page_table_.begin() + static_cast<std::ptrdiff_t>(mapped));
+  progress.mapped_pages += static_cast<int>(pages.size());
+}
+
+void Slot::begin(int start, std::span<const int32_t> tokens, SlotProgress& progress) {
   CHECK_LE(start, progress.length);
-  if (start == 0) {
-    std::memset(pieces_.data(), 0, pieces_.bytes());
-    state_.pending_rows = 0;
-    progress = {};
-    backlog_.clear();
-  } else if (start < progress.length) {
+  if (start < progress.length) {
     CHECK(progress.window_start >= 0 && start > progress.window_start);
     state_.pending_rows = start - progress.window_start;
     progress.length = start;

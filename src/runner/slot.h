@@ -1,33 +1,40 @@
-// Slot: what the runner keeps for one sequence. The state's pieces, the page table, the tokens of
-// all rows, and how far it is. Going back costs nothing: the number of kept rows of the last window
-// is all that changes, and the next forward reads it. Nothing is allocated after construction.
+// Slot: what the runner keeps for one sequence. Where its state's pieces and its rows lie in the
+// pool, the tokens of all rows, and how far it is. Going back costs nothing: the number of kept
+// rows of the last window is all that changes, and the next forward reads it. Everything but tokens
+// and page ids lies in the pool, and nothing is allocated after construction.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "memory/page_id.h"
 #include "model/state.h"
 #include "runner/head_backlog.h"
 #include "runner/plan_check.h"
-#include "tensor/buffer.h"
+#include "runner/storage.h"
 
 namespace flashlane::runner {
 
 class Slot {
  public:
-  // Takes the pages first_page, first_page + 1, … of the pool. `backlog_rows` wide rows may wait
-  // for the MTP head.
-  Slot(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-       int first_page, int backlog_rows);
+  // `pool` and the rest outlive the slot. `backlog_rows` wide rows may wait for the MTP head.
+  Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool, int context,
+       int backlog_rows);
 
-  static size_t bytes(const model::ModelShape& shape, const model::StateLayout& layout, int context,
-                      int backlog_rows);
-  static int pages(const model::StateLayout& layout, int context);
+  // Beside what lies in the pool.
+  static size_t bytes(const Storage& storage, int context);
+  // Pages that a table may name; chained drafts run ahead of the committed rows, hence the window
+  // beyond the context.
+  static int table_pages(const Storage& storage, int context);
 
-  // Gets ready for rows at `start`: afresh at 0, else back to it if the slot is further on. The
-  // rows' tokens join the history.
-  void open(int start, std::span<const int32_t> tokens, SlotProgress& progress);
+  // The slot is a new sequence's, whose state lies in these pages, all zero.
+  void open(std::span<const memory::PageId> state_pages, SlotProgress& progress);
+  // The next pages of its rows.
+  void map(std::span<const memory::PageId> pages, SlotProgress& progress);
+  // Gets ready for rows at `start`, back to it if the slot is further on. The rows' tokens join the
+  // history.
+  void begin(int start, std::span<const int32_t> tokens, SlotProgress& progress);
   // After a forward: prompt rows are all kept; of a window, the first `kept`.
   void commit_prompt(SlotProgress& progress);
   void commit_window(int start, int kept, SlotProgress& progress);
@@ -37,8 +44,11 @@ class Slot {
   HeadBacklog& backlog() { return backlog_; }
 
  private:
-  Buffer pieces_;
-  std::vector<int32_t> page_table_;
+  const model::ModelShape& shape_;
+  const Storage& storage_;
+  std::byte* pool_;
+  std::vector<std::byte*> pieces_;
+  std::vector<memory::PageId> page_table_;
   std::vector<int32_t> history_;
   HeadBacklog backlog_;
   model::SequenceState state_;

@@ -150,13 +150,13 @@ void DecodePolicy::observe(int rows, bool sampled, double wall_ms, std::span<con
   if (lone_drafts.has_value()) times_.observe(*lone_drafts, wall_ms);
   const StepCosts& costs = options_.costs;
   if (costs.forward.empty()) return;
-  const double head_ms =
-      costs.head_step.empty() ? 0 : head_chain_ms(depths, costs.head_step, kFirstPricedDepth);
+  const double head_ms = head_chain_ms(depths, costs.head_step, kFirstPricedDepth) +
+                         waiting_rows * head_row_ms(costs.head_step);
   overhead_.observe({.sequences = static_cast<int>(depths.size()),
                      .rows = rows,
                      .sampled = sampled,
                      .wall_ms = wall_ms,
-                     .head_ms = head_ms + waiting_rows * head_row_ms(costs.head_step)},
+                     .head_ms = head_ms},
                     costs.forward);
 }
 

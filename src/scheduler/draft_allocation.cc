@@ -83,9 +83,18 @@ DraftAllocator::DraftAllocator(AllocationOptions options) : options_(std::move(o
 
 std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
                                           double overhead_ms) const {
+  return allocate(claims, options_.costs.forward, overhead_ms);
+}
+
+std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
+                                          const CostTable& step) const {
+  return allocate(claims, step, 0);
+}
+
+std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
+                                          const CostTable& forward, double overhead_ms) const {
   CHECK_GE(overhead_ms, 0.0);
   for (const DraftClaim& claim : claims) check_claim(claim);
-  const CostTable& forward = options_.costs.forward;
   const CostTable& head_step = options_.costs.head_step;
   const int limit = std::max(static_cast<int>(claims.size()), options_.row_limit);
   switch (options_.rule) {
@@ -99,14 +108,6 @@ std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
       return walk_by_chance(claims, forward, 0, overhead_ms, limit);
   }
   UNREACHABLE();
-}
-
-std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
-                                          const CostTable& step) const {
-  CHECK(options_.rule == AllocationRule::kExact);
-  for (const DraftClaim& claim : claims) check_claim(claim);
-  const int limit = std::max(static_cast<int>(claims.size()), options_.row_limit);
-  return exact_allocation(claims, step, chain_ms_, 0, limit);
 }
 
 int draft_budget(int count, int most) {

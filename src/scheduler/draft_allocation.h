@@ -52,10 +52,13 @@ class DraftAllocator {
 
   // Drafts per claim, in the claims' order.
   std::vector<int> allocate(std::span<const DraftClaim> claims, double overhead_ms) const;
-  // The same where it is known what whole steps take by their rows, head steps apart (kExact).
+  // The same where it is known what whole steps take by their rows, head steps apart.
   std::vector<int> allocate(std::span<const DraftClaim> claims, const CostTable& step) const;
 
  private:
+  std::vector<int> allocate(std::span<const DraftClaim> claims, const CostTable& forward,
+                            double overhead_ms) const;
+
   AllocationOptions options_;
   std::vector<double> chain_ms_;  // kExact: head steps of each set of depths, see the source
 };

@@ -1,5 +1,4 @@
-// Admission, the two kinds of step, and the way out. Slots are handed out in order of arrival; all
-// else goes by slot, which is an index into `running`.
+// Admission, the two kinds of step, and the way out.
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "scheduler/decode_turns.h"
 #include "scheduler/prompt_turns.h"
 #include "scheduler/sequence.h"
+#include "scheduler/sequence_pages.h"
 #include "scheduler/step_share.h"
 
 namespace flashlane::scheduler {
@@ -66,6 +66,13 @@ Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
     return refuse("max_tokens", invalid("prompt {} + {} new tokens exceeds the context of {}",
                                         spec.prompt.size(), spec.max_tokens, options.context));
   }
+  const int rows = static_cast<int>(spec.prompt.size()) + spec.max_tokens;
+  const int need = options.pool.need(rows);
+  if (need > pool_pages(options)) {
+    return refuse("max_tokens",
+                  invalid("prompt {} + {} new tokens need {} pages; the pool has {}",
+                          spec.prompt.size(), spec.max_tokens, need, pool_pages(options)));
+  }
   for (size_t i = 0; i < spec.prompt.size(); ++i) {
     const int32_t token = spec.prompt[i];
     if (token < 0 || (options.vocabulary > 0 && token >= options.vocabulary)) {
@@ -85,10 +92,15 @@ Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
   return check_sampling(spec.sampling);
 }
 
+int pool_pages(const SchedulerOptions& options) {
+  return options.pages > 0 ? options.pages : options.slots * options.pool.need(options.context);
+}
+
 struct Scheduler::State {
   explicit State(SchedulerOptions chosen)
       : options(std::move(chosen)),
         slots(static_cast<size_t>(options.slots)),
+        pages(options.pool, pool_pages(options), options.slots),
         trace(options.trace_entries),
         share(options.decode_share),
         policy({options.costs, options.lone_priced, options.max_draft}) {}
@@ -97,7 +109,8 @@ struct Scheduler::State {
   uint64_t next_id = 1;
   std::deque<std::unique_ptr<Sequence>> waiting;
   std::vector<std::unique_ptr<Sequence>> slots;  // null: free
-  std::vector<Sequence*> running = {};           // those in slots, in order of admission
+  SequencePages pages;
+  std::vector<Sequence*> running = {};  // those in slots, in order of admission
   Trace trace;
   StepShare share;
   DecodePolicy policy;
@@ -109,6 +122,7 @@ struct Scheduler::State {
   void cancel(Sequence& sequence);
   void vacate(Sequence& sequence);
   void admit();
+  void admit(std::unique_ptr<Sequence> sequence, size_t slot);
   std::vector<Sequence*> in_phase(Phase phase) const;
   StepPlan plan_prompts(const std::vector<Sequence*>& prompts, bool replies_run);
   StepPlan plan_decode(const std::vector<Sequence*>& replies);
@@ -147,27 +161,43 @@ void Scheduler::State::cancel(Sequence& sequence) {
   retire(sequence, FinishReason::kCancelled);
 }
 
-// Frees the slot and the sequence with it.
+// Frees pages, slot and the sequence with them.
 void Scheduler::State::vacate(Sequence& sequence) {
   CHECK(sequence.phase == Phase::kRetiring && !sequence.in_flight);
   std::erase(running, &sequence);
+  pages.release(sequence.pages);
   slots[static_cast<size_t>(sequence.slot)].reset();
 }
 
-// Free slots go to those that wait, in order, the lowest slot first.
+// Free slots go to those that wait, in order, the lowest slot first. One whose pages are not there
+// waits on, and those behind it that fit may go before it, but not for ever.
 void Scheduler::State::admit() {
-  for (size_t slot = 0; slot < slots.size() && !waiting.empty(); ++slot) {
-    if (slots[slot] != nullptr) continue;
-    slots[slot] = std::move(waiting.front());
-    waiting.pop_front();
-    Sequence& sequence = *slots[slot];
-    sequence.slot = static_cast<int>(slot);
-    sequence.phase = Phase::kPrefilling;
-    sequence.acceptance.start_from(policy.usual_acceptance());
-    running.push_back(&sequence);
-    trace.add(TraceKind::kAdmit, sequence.id, {sequence.slot});
-    events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence.id});
+  const auto free_slot = [&] { return std::find(slots.begin(), slots.end(), nullptr); };
+  size_t next = 0;
+  for (auto slot = free_slot(); slot != slots.end() && next < waiting.size(); slot = free_slot()) {
+    Sequence& sequence = *waiting[next];
+    if (!pages.admit(sequence.most_rows(), sequence.pages)) {
+      if (sequence.overtaken >= kMostOvertaken) return;
+      ++next;
+      continue;
+    }
+    std::unique_ptr<Sequence> admitted = std::move(waiting[next]);
+    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(next));
+    admit(std::move(admitted), static_cast<size_t>(slot - slots.begin()));
+    bool enough = false;
+    for (size_t i = 0; i < next; ++i) enough |= ++waiting[i]->overtaken >= kMostOvertaken;
+    if (enough) return;
   }
+}
+
+void Scheduler::State::admit(std::unique_ptr<Sequence> sequence, size_t slot) {
+  sequence->slot = static_cast<int>(slot);
+  sequence->phase = Phase::kPrefilling;
+  sequence->acceptance.start_from(policy.usual_acceptance());
+  trace.add(TraceKind::kAdmit, sequence->id, {sequence->slot});
+  events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence->id});
+  running.push_back(sequence.get());
+  slots[slot] = std::move(sequence);
 }
 
 std::vector<Sequence*> Scheduler::State::in_phase(Phase phase) const {
@@ -393,8 +423,10 @@ StepPlan Scheduler::plan() {
   const bool prompt_step = replies.empty() || (!prompts.empty() && state.share.prompt_is_due());
   StepPlan plan =
       prompt_step ? state.plan_prompts(prompts, !replies.empty()) : state.plan_decode(replies);
-  for (const Segment& segment : plan.segments) {
-    state.slots[static_cast<size_t>(segment.slot)]->in_flight = true;
+  for (Segment& segment : plan.segments) {
+    Sequence& sequence = *state.slots[static_cast<size_t>(segment.slot)];
+    sequence.in_flight = true;
+    state.pages.map(sequence.pages, segment);
   }
   state.in_flight = true;
   return plan;
@@ -459,6 +491,10 @@ int Scheduler::running() const {
   return static_cast<int>(
       std::count_if(state_->running.begin(), state_->running.end(),
                     [](const Sequence* sequence) { return sequence->phase != Phase::kRetiring; }));
+}
+
+memory::PoolUsage Scheduler::pages() const {
+  return state_->pages.usage();
 }
 
 int Scheduler::waiting() const {

@@ -1,8 +1,8 @@
 // Scheduler: a value that decides what runs next. submit, cancel, plan, commit, fail; no threads,
-// no clock, no device, no callbacks. Up to `slots` sequences run and the others wait in order; a
-// step is either rows of prompts or one decode window for each of several replies. Each sequence
-// gets exactly one terminal event, through one way out (retire); a sequence that ends while a step
-// of it is in flight keeps its slot until that step is back.
+// no clock, no device, no callbacks. Up to `slots` sequences run, as far as the pool holds them,
+// and the others wait in order; a step is either rows of prompts or one decode window for each of
+// several replies. Each sequence gets exactly one terminal event, through one way out (retire); a
+// sequence that ends while a step of it is in flight keeps its slot until that step is back.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "memory/page_pool.h"
+#include "memory/pool_layout.h"
 #include "scheduler/cost_table.h"
 #include "scheduler/draft_stats.h"
 #include "scheduler/reply_rules.h"
@@ -50,8 +52,12 @@ struct Event {
 };
 
 struct SchedulerOptions {
-  int context = 0;          // most positions of a sequence
-  int slots = 1;            // sequences that run at once, at most kMostSlots
+  int context = 0;  // most positions of a sequence
+  int slots = 1;    // sequences that run at once, at most kMostSlots
+  // What a sequence takes of the runner's pool, and how many pages that has; 0: as many as all
+  // slots need for a whole context each.
+  memory::PoolLayout pool = {};
+  int pages = 0;
   int prefill_chunk = 512;  // most prompt rows of a step
   // The part of the time that replies keep while prompts go in, 0 to StepShare::kMostShare.
   double decode_share = 0.5;
@@ -68,6 +74,13 @@ struct SchedulerOptions {
 // Whether a request could ever run; the error names the field, the value and the limit. Pure, so
 // that it can be asked on any thread before the request is handed over.
 Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options);
+
+// Of the pool, whatever of the two options says so.
+int pool_pages(const SchedulerOptions& options);
+
+// A sequence that doesn't fit the pool now waits; one that came later and fits may go before it,
+// this many times.
+inline constexpr int kMostOvertaken = 16;
 
 // Every sequence that runs has a row of a decode step.
 inline constexpr int kMostSlots = kMostDecodeRows;
@@ -99,6 +112,7 @@ class Scheduler {
 
   int running() const;  // prefilling or decoding
   int waiting() const;
+  memory::PoolUsage pages() const;
 
  private:
   struct State;

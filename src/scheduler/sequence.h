@@ -11,6 +11,7 @@
 #include "scheduler/prompt_lookup.h"
 #include "scheduler/reply_rules.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/sequence_pages.h"
 
 namespace flashlane::scheduler {
 
@@ -30,6 +31,8 @@ struct Sequence {
 
   Phase phase = Phase::kWaiting;
   int slot = -1;              // from admission to the end
+  PageHold pages = {};        // from admission to the end
+  int overtaken = 0;          // times that others were admitted before it, which came after it
   bool in_flight = false;     // a segment of it is in the step that has not come back
   uint64_t served = 0;        // number of the last decode step that included it, or was before it
   int passed_over = 0;        // prompt steps in a row that went to others
@@ -50,6 +53,7 @@ struct Sequence {
   DraftSource source = DraftSource::kNone;
   bool was_alone = false;
 
+  int most_rows() const { return prompt_size() + spec.max_tokens; }
   int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
   int prompt_left() const { return prompt_size() - prefilled; }
 

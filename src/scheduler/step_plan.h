@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/page_id.h"
+
 namespace flashlane::scheduler {
 
 // Most rows of a decode step: a constant of the backends.
@@ -68,6 +70,10 @@ struct Segment {
   int draft_depth = 0;
   // False for a sequence that never drafts: its MTP state is then not kept at all.
   bool uses_mtp = false;
+  // Pages of the runner's pool. With a sequence's first rows, those that hold its state; and those
+  // that its next rows go to, added to its page table before the step.
+  std::vector<memory::PageId> state_pages = {};
+  std::vector<memory::PageId> new_pages = {};
 };
 
 struct StepPlan {

@@ -103,6 +103,11 @@ void add_requests(Families& families, const engine::Status& status) {
   families.gauge("flashlane_running", "Requests that have a slot.", status.running);
   families.gauge("flashlane_waiting", "Requests that wait for a slot.", status.waiting);
   families.gauge("flashlane_slots", "Requests that can run at once.", status.usage.slots);
+  families.gauge("flashlane_pool_pages", "Pages of the pool.", status.usage.pool.pages);
+  families.gauge("flashlane_pool_pages_free", "Pages that hold nothing.", status.usage.pool.free);
+  families.gauge("flashlane_pool_pages_promised",
+                 "Free pages that running requests have been promised.",
+                 status.usage.pool.promised);
   families.gauge("flashlane_device_lost", "1 once the device is lost and nothing runs any more.",
                  status.failed ? 1 : 0);
   families.counter("flashlane_prompt_tokens_total", "Prompt tokens taken in.",

@@ -62,8 +62,14 @@ json::object model_object(const ModelInfo& model, std::string_view id) {
 }
 
 json::object usage_object(const engine::Usage& usage) {
-  return {
-      {"slots", usage.slots}, {"slots_in_use", usage.slots_in_use}, {"sequences", usage.sequences}};
+  return {{"slots", usage.slots},
+          {"slots_in_use", usage.slots_in_use},
+          {"sequences", usage.sequences},
+          {"pages", usage.pool.pages},
+          {"pages_free", usage.pool.free},
+          {"pages_promised", usage.pool.promised},
+          {"pages_of_rows", usage.pool.table},
+          {"pages_of_states", usage.pool.state}};
 }
 
 }  // namespace

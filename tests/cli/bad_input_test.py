@@ -178,21 +178,35 @@ class BadInput(support.CommandTest):
         for option, value in [
             ("--session-contexts", "4096x2"),
             ("--session-grow", "8192"),
-            ("--kv-page-rows", "256"),
-            ("--state-pages", "1"),
             ("--prompt-cache-gib", "1"),
         ]:
             self.refuse(2, [option, "not built yet"], "serve", option, value)
-        self.refuse(2, ["kv-page-rows", "not built yet"], "serve",
-                    environment={"FLASHLANE_KV_PAGE_ROWS": "256"})
+        self.refuse(2, ["session-grow", "not built yet"], "serve",
+                    environment={"FLASHNEXT_SLOT_GROW": "8192"})
+
+    def test_pages_of_the_pool(self):
+        for value in ["0", "-4", "65537", "words", " 256"]:
+            self.refuse(2, ["--kv-page-rows"], "serve", f"--kv-page-rows={value}")
+        self.refuse(2, ["--kv-page-rows", "page_rows is 62", "multiple of 4"], "serve",
+                    "--kv-page-rows", "62")
+        # The widest piece of the bundled model is one layer's recurrent state.
+        self.refuse(2, ["page_rows is 52", "piece over page", "393216", "the least page rows are 56"],
+                    "info", "--kv-page-rows", "52")
+        self.succeed("info", "--kv-page-rows", "52", "--state-pages", "0")
+        for value in ["2", "-1", "01", "true", " 1"]:
+            self.refuse(2, ["TF_FLASHNEXT_STATE_PAGES", value.strip()], "info",
+                        environment={"TF_FLASHNEXT_STATE_PAGES": value})
+        plan = self.succeed_json("info", "--json", environment={
+            "TF_FLASHNEXT_KV_PAGES": "60", "TF_FLASHNEXT_STATE_PAGES": "1"})["plan"]
+        self.assertEqual(plan["page_rows"], 60)
 
     def test_how_many_replies_at_once(self):
         for value in ["0", "17", "-1", "2x", "many", "99999999999999999999"]:
             self.refuse(2, ["--parallel", "auto or a number from 1 to 16"], "serve",
                         f"--parallel={value}")
-        # Contexts of 32,768 positions take about 220 MiB each.
-        self.refuse(2, ["--parallel 16", "does not fit", "would, with --context 32768"], "serve",
-                    "--parallel", "16", "--memory-limit-gib", "1")
+        # A context of 32,768 positions takes about 230 MiB, each further reply 35.
+        self.refuse(2, ["--parallel 16", "does not fit", "--context 32768", "3 of state", "would fit"],
+                    "serve", "--parallel", "16", "--memory-limit-gib", "0.6")
         for value in ["-0.1", "0.96", "half"]:
             self.refuse(2, ["--decode-share"], "serve", f"--decode-share={value}")
 

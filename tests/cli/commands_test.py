@@ -47,7 +47,7 @@ class Info(support.CommandTest):
         weights = (support.ROOT / "models/flash-next-nano-6bit/model.safetensors").stat().st_size
         self.assertLessEqual(abs(info["bytes"] - weights), weights // 100)
         plan = info["plan"]
-        self.assertGreater(plan["total_bytes"], plan["weights_bytes"] + plan["pages_bytes"])
+        self.assertGreater(plan["total_bytes"], plan["weights_bytes"] + plan["pool_bytes"])
 
     def test_the_true_shape_needs_no_weights(self):
         true = ("info", "--model", "synth:true,format=q4g32", "--json")

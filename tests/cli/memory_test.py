@@ -7,7 +7,7 @@ import support
 
 MODELS = ("nano", "synth:nano,format=q4g32", "synth:nano,format=q8g64", "synth:nano,format=bf16")
 SIZES = ("--context", "4096", "--threads", "2")
-PARTS = ("weights_bytes", "scratch_bytes", "states_bytes", "pages_bytes", "step_bytes",
+PARTS = ("weights_bytes", "scratch_bytes", "pool_bytes", "slots_bytes", "step_bytes",
          "process_bytes")
 # Beyond a number of mappings and threads, the kernel's counters may lag by this much.
 LAG = 1 << 20

@@ -239,7 +239,9 @@ TEST(Counters, UsageReturnsToItsValueAtLoad) {
   sharing.scheduler.slots = 3;
   sharing.inbox = 20;
   Bench bench(sharing);
-  const Usage idle = {.slots = 3, .slots_in_use = 0, .sequences = 0};
+  const int pages = scheduler::pool_pages(sharing.scheduler);
+  const Usage idle = {
+      .slots = 3, .slots_in_use = 0, .sequences = 0, .pool = {.pages = pages, .free = pages}};
   EXPECT_EQ(bench.engine.status().usage, idle);
   EXPECT_EQ(bench.engine.status().usage_at_load, idle);
   int most_used = 0;

@@ -34,13 +34,19 @@ namespace {
 
 TEST(Runner, AStepAllocatesOnlyItsResult) {
   using flashlane::testing::Stream;
-  const auto runner = Runner::create(flashlane::testing::tiny_model("cpu"),
-                                     {.slots = 2, .context = 128, .max_rows = 64, .page_rows = 16})
-                          .value();
+  const auto runner =
+      Runner::create(flashlane::testing::tiny_model("cpu"), {.slots = 2,
+                                                             .context = 128,
+                                                             .max_rows = 64,
+                                                             .page_rows = 16,
+                                                             .state_form = StateForm::kRun})
+          .value();
   Stream first{.prompt = {1, 2, 3, 4, 5, 6, 7}, .chunk = 4, .depth = 3, .uses_mtp = true};
   Stream second{.prompt = {8, 9, 10, 11, 12}, .slot = 1, .chunk = 4};
   for (int step = 0; step < 5; ++step) {
     scheduler::StepPlan plan{.segments = {first.segment(), second.segment()}};
+    for (scheduler::Segment& segment : plan.segments)
+      flashlane::testing::give_pages(*runner, segment);
     const int64_t before = allocations;
     const auto result = runner->run(plan);
     const int64_t made = allocations - before;

@@ -35,8 +35,11 @@ Tokens fixture_prompt(const std::string& name, size_t most) {
 // Of a reply that drafts with the head alone.
 scheduler::DraftStats drafts_of(Runner& runner, const Tokens& prompt,
                                 const scheduler::Sampling& sampling) {
-  scheduler::Scheduler scheduler(
-      {.context = kTinyContext, .prefill_chunk = kTinyRows, .prompt_lookup = false});
+  scheduler::Scheduler scheduler({.context = kTinyContext,
+                                  .pool = runner.storage().pool,
+                                  .pages = runner.limits().pages,
+                                  .prefill_chunk = kTinyRows,
+                                  .prompt_lookup = false});
   CHECK(scheduler.submit({.prompt = prompt, .max_tokens = kReply, .sampling = sampling}).ok());
   scheduler::DraftStats stats;
   for (auto plan = scheduler.plan(); !plan.empty(); plan = scheduler.plan()) {

@@ -23,7 +23,11 @@ struct Reply {
 };
 
 Reply reply_of(Runner& runner, scheduler::SequenceSpec spec) {
-  scheduler::Scheduler scheduler({.context = kTinyContext, .prefill_chunk = 32, .max_draft = 3});
+  scheduler::Scheduler scheduler({.context = kTinyContext,
+                                  .pool = runner.storage().pool,
+                                  .pages = runner.limits().pages,
+                                  .prefill_chunk = 32,
+                                  .max_draft = 3});
   CHECK(scheduler.submit(std::move(spec)).ok());
   Reply reply;
   for (auto plan = scheduler.plan(); !plan.empty(); plan = scheduler.plan()) {

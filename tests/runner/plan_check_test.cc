@@ -1,6 +1,7 @@
 // Plans that can't be run are refused by name before anything is touched, and so are options.
 #include "runner/plan_check.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,8 +23,12 @@ using scheduler::SegmentKind;
 using scheduler::StepPlan;
 using Tokens = std::vector<int32_t>;
 
-constexpr RunnerOptions kOptions = {
-    .slots = 3, .context = 64, .max_rows = kTinyRows, .page_rows = 16, .max_draft = 3};
+constexpr RunnerOptions kOptions = {.slots = 3,
+                                    .context = 64,
+                                    .max_rows = kTinyRows,
+                                    .page_rows = 16,
+                                    .state_form = StateForm::kRun,
+                                    .max_draft = 3};
 
 struct Refusal {
   const char* message;
@@ -147,6 +152,42 @@ TEST_F(WrongPlans, OfPromptSegmentsLeaveNoTrace) {
   EXPECT_EQ(prefilling_.reply, plain);
 }
 
+// Slot 2 is new: its first rows bring the pages of its state and of the rows.
+TEST_F(WrongPlans, OfPagesLeaveNoTrace) {
+  Stream fresh{.prompt = {3, 1, 4}, .slot = 2};
+  StepPlan good;
+  good.segments.push_back(fresh.segment());
+  flashlane::testing::give_pages(*runner_, good.segments.back());
+  const auto first = [](StepPlan& plan) -> Segment& { return plan.segments.front(); };
+  const int pages = runner_->limits().pages;
+  const auto state = std::to_string(runner_->limits().state_pages);
+  const std::string none = "segment 0 starts at 0 with 0 state pages instead of " + state;
+  const std::string beyond = fmt::format("segment 0 names page {}; the pool has {}", pages, pages);
+  expect_refused(
+      good,
+      {{none.c_str(), [&](StepPlan& plan) { first(plan).state_pages.clear(); }},
+       {beyond.c_str(), [&](StepPlan& plan) { first(plan).state_pages[1] = pages; }},
+       {beyond.c_str(), [&](StepPlan& plan) { first(plan).new_pages[0] = pages; }},
+       {"segment 0 brings slot 2 to 6 pages; the limit is 5",
+        [&](StepPlan& plan) { first(plan).new_pages.push_back(0); }},
+       {"segment 0 has positions up to 2, but slot 2 has 0 pages of 16 rows",
+        [&](StepPlan& plan) { first(plan).new_pages.clear(); }},
+       {"segment 0 has positions up to 17, but slot 2 has 1 pages of 16 rows", [&](StepPlan& plan) {
+          first(plan).tokens.resize(16);
+          first(plan).uses_mtp = true;
+          first(plan).draft_depth = 3;
+          first(plan).new_pages.resize(1);
+        }}});
+  StepPlan late;
+  late.segments.push_back(prefilling_.segment());
+  const std::string again = "segment 0 starts at 4 with 1 state pages instead of 0";
+  expect_refused(late, {{again.c_str(), [&](StepPlan& plan) { first(plan).state_pages = {0}; }}});
+  const Tokens plain =
+      plain_reply(*Runner::create(tiny_model(), kOptions).value(), fresh.prompt, {}, 3);
+  while (fresh.reply.size() < 3 && !HasFatalFailure()) step_together(*runner_, {&fresh});
+  EXPECT_EQ(fresh.reply, plain);
+}
+
 TEST_F(WrongPlans, TokensFromOutsideAreTheCallersFault) {
   StepPlan plan;
   plan.segments.push_back({.slot = 2, .tokens = {1, 600}});
@@ -172,6 +213,21 @@ TEST(RunnerOptions, AreRefusedByName) {
             "max_rows is 0; it must be 1 or more");
   EXPECT_EQ(refusal([](RunnerOptions& o) { o.page_rows = 6; }),
             "page_rows is 6; it must be a multiple of 4 up to 65536");
+  EXPECT_EQ(refusal([](RunnerOptions& o) { o.pages = -1; }),
+            "pages is -1; it must be 0 to 1073741824");
+  const auto pieces = [&](int page_rows) {
+    return refusal([&](RunnerOptions& o) {
+      o.page_rows = page_rows;
+      o.state_form = StateForm::kPieces;
+    });
+  };
+  const int least = least_page_rows(tiny_model().shape(), DType::kF32);
+  EXPECT_EQ(pieces(least), "accepted");
+  const std::string narrow = pieces(least - 4);
+  EXPECT_EQ(narrow.find(fmt::format("page_rows is {}, a page of ", least - 4)), 0U) << narrow;
+  EXPECT_NE(narrow.find("piece over page"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find(fmt::format("the least page rows are {}", least)), std::string::npos)
+      << narrow;
   EXPECT_EQ(refusal([](RunnerOptions& o) { o.max_draft = 16; }),
             "max_draft is 16; it must be 0 to 15");
   EXPECT_EQ(refusal([](RunnerOptions& o) { o.kv_dtype = DType::kF16; }),
@@ -179,10 +235,17 @@ TEST(RunnerOptions, AreRefusedByName) {
 }
 
 TEST(PlanCheck, WithoutAHeadNothingMayUseIt) {
-  const PlanLimits limits{.slots = 1, .context = 8, .max_rows = 4, .max_draft = 0, .vocabulary = 9};
+  const PlanLimits limits{.slots = 1,
+                          .context = 8,
+                          .max_rows = 4,
+                          .max_draft = 0,
+                          .vocabulary = 9,
+                          .pages = 1,
+                          .page_rows = 8,
+                          .table_pages = 1};
   const std::vector<SlotProgress> slots(1);
   StepPlan plan;
-  plan.segments.push_back({.tokens = {1}, .uses_mtp = true});
+  plan.segments.push_back({.tokens = {1}, .uses_mtp = true, .new_pages = {0}});
   EXPECT_EQ(check_plan(plan, limits, slots).error().message,
             "segment 0 uses the MTP head, which is not there");
   plan.segments[0].uses_mtp = false;

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
+#include "base/int_math.h"
 #include "base/keyed_random.h"
 #include "runner/head_backlog.h"
 #include "tests/support/stream.h"
@@ -32,6 +34,9 @@ class RunnerTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Runner> make_runner(RunnerOptions options = {.slots = 4, .page_rows = 16}) {
     if (options.context == 0) options.context = kTinyContext;
     options.max_rows = kTinyRows;
+    // Pieces where a page holds each of them.
+    const int least = least_page_rows(tiny_model(GetParam()).shape(), options.kv_dtype);
+    if (options.page_rows < least) options.state_form = StateForm::kRun;
     auto runner = Runner::create(tiny_model(GetParam()), options);
     CHECK(runner.ok());
     return std::move(runner).value();
@@ -206,9 +211,15 @@ struct ForwardCounter : model::Probe {
 };
 
 // A prompt's rows wait as a reply's do: until the first draft the head costs nothing.
-TEST_P(ReferenceRunnerTest, APromptThatAsksForNoDraftsLeavesTheHeadAlone) {
+TEST(HeadBacklog, APromptThatAsksForNoDraftsLeavesTheHeadAlone) {
   ForwardCounter counter;
-  const auto runner = make_runner({.slots = 4, .page_rows = 16, .probe = &counter});
+  auto made = Runner::create(tiny_model("reference"), {.slots = 2,
+                                                       .context = kTinyContext,
+                                                       .max_rows = kTinyRows,
+                                                       .page_rows = 16,
+                                                       .probe = &counter});
+  ASSERT_TRUE(made.ok());
+  Runner* const runner = made.value().get();
   Stream stream{.prompt = make_prompt(40, 9), .chunk = 18, .uses_mtp = true};
   while (stream.in_prompt()) step_together(*runner, {&stream});
   step_together(*runner, {&stream});
@@ -302,16 +313,68 @@ TEST_P(RunnerTest, AUsedSlotStartsAfresh) {
   EXPECT_EQ(run.drafts, expected.drafts);
 }
 
-TEST_P(RunnerTest, PageSizeAndSlotChangeNothing) {
+// Whatever the pages are, how the state lies in them, and which ones a sequence gets (E3).
+TEST_P(RunnerTest, PagesAndSlotChangeNothing) {
   const Stream stream{.prompt = make_prompt(30, 4), .depth = 3, .uses_mtp = true};
   const Trace expected = drafted_run(*make_runner(), stream, 12);
-  for (const int page_rows : {4, 12, 256}) {
+  for (const int page_rows : {4, 12, 256, 260}) {
     Stream elsewhere = stream;
     elsewhere.slot = 2;
     const auto runner = make_runner({.slots = 3, .page_rows = page_rows});
     const Trace run = drafted_run(*runner, elsewhere, 12);
     EXPECT_EQ(run.reply, expected.reply);
     EXPECT_EQ(run.drafts, expected.drafts);
+  }
+}
+
+// Pages in any order, and full of rubbish from what was there before: the null page alone is zero.
+TEST_P(RunnerTest, ShuffledAndUsedPagesChangeNothing) {
+  const Stream stream{.prompt = make_prompt(50, 4), .depth = 3, .uses_mtp = true};
+  const Trace expected = drafted_run(*make_runner(), stream, 12);
+  for (const int page_rows : {4, 16, 256}) {
+    const auto runner = make_runner({.slots = 2, .page_rows = page_rows});
+    const bool pieces = runner->storage().pool.form() == StateForm::kPieces;
+    const PlanLimits& limits = runner->limits();
+    std::vector<memory::PageId> pages(static_cast<size_t>(limits.pages));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::mt19937_64 random(5);
+    Stream other{.prompt = make_prompt(60, 9), .slot = 1};
+    for (int round = 0; round < 3; ++round) {
+      // Both slots write over pages that were the other's a round ago.
+      std::shuffle(pages.begin(), pages.end(), random);
+      for (Stream* next : {&other}) {
+        next->done = 0;
+        next->reply.clear();
+        step_together(*runner, {next});
+      }
+      Stream own = stream;
+      Trace run;
+      while (own.reply.size() < 12 && !HasFatalFailure()) {
+        scheduler::StepPlan plan{.segments = {own.segment()}};
+        scheduler::Segment& segment = plan.segments.front();
+        flashlane::testing::give_pages(*runner, segment);
+        if (own.done == 0) {
+          size_t used = 0;
+          // A run's pages are consecutive.
+          if (pieces)
+            for (memory::PageId& page : segment.state_pages) page = pages[used++];
+          for (memory::PageId& page : segment.new_pages) {
+            const auto taken = [&](memory::PageId id) {
+              return std::count(segment.state_pages.begin(), segment.state_pages.end(), id) > 0;
+            };
+            while (taken(pages[used])) ++used;
+            page = pages[used++];
+          }
+        }
+        const auto result = runner->run(plan);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        own.take(segment, result.value().segments.front());
+        run.drafts.push_back(own.drafts);
+      }
+      own.reply.resize(12);
+      EXPECT_EQ(own.reply, expected.reply) << page_rows << " round " << round;
+      EXPECT_EQ(run.drafts, expected.drafts) << page_rows << " round " << round;
+    }
   }
 }
 
@@ -396,12 +459,19 @@ TEST_P(SlowRunnerTest, RandomPlansGiveThePlainReplies) {
 
 TEST(RunnerMemory, IsWhatTheShapeNeeds) {
   const model::ModelShape& shape = tiny_model().shape();
-  const RunnerOptions options{.slots = 3, .context = 100, .max_rows = 64, .page_rows = 32};
-  const RunnerMemory memory = runner_memory(shape, options);
+  RunnerOptions options{
+      .slots = 3, .context = 100, .max_rows = 64, .page_rows = 32, .state_form = StateForm::kRun};
+  const RunnerMemory memory = runner_memory(shape, options).value();
   const model::StateLayout layout = model::make_state_layout(shape, DType::kF32, 32);
-  EXPECT_EQ(memory.pages_bytes, 3 * 4 * layout.page_bytes);  // 116 rows
-  EXPECT_EQ(memory.states_bytes,
-            3 * (layout.pieces_bytes + 116 * 4 + 4 * 4 + HeadBacklog::bytes(64, shape.wide())));
+  // Pieces stand at multiples of 256, the backlog's blocks of 16 rows behind the model's.
+  const size_t state_bytes = layout.pieces_bytes + 4 * HeadBacklog::block_bytes(shape.wide());
+  const int state_pages = static_cast<int>(div_ceil(state_bytes, layout.page_bytes));
+  EXPECT_EQ(memory.pages, 3 * (state_pages + 4));  // 116 rows
+  EXPECT_EQ(memory.pool_bytes, static_cast<size_t>(memory.pages + 1) * layout.page_bytes);
+  EXPECT_EQ(memory.slots_bytes,
+            3 * (116 * 4 + 4 * 4 + (layout.pieces.size() + 4) * sizeof(std::byte*)));
+  options.pages = 17;
+  EXPECT_EQ(runner_memory(shape, options)->pool_bytes, 18 * layout.page_bytes);
   EXPECT_EQ(memory.step_bytes, model::Activations(shape, 64).bytes() + 16 * 512 * 4);
 }
 

@@ -259,7 +259,9 @@ TEST(Metrics, StatusAndMetricsWhileRequestsRunAndWait) {
   options.engine.scheduler.slots = 1;
   const Served served(runner, options);
   const auto status = [&] { return parsed(exchange(served.port(), get("/status")).body); };
-  const std::string idle = R"({"slots":1,"slots_in_use":0,"sequences":0})";
+  const std::string idle = text_at(status(), "usage_at_load");
+  EXPECT_EQ(idle.rfind(R"({"slots":1,"slots_in_use":0,"sequences":0,"pages":)", 0), 0U) << idle;
+  EXPECT_EQ(text_at(status(), "usage/pages_free"), text_at(status(), "usage/pages"));
   EXPECT_EQ(text_at(status(), "usage"), idle);
   EXPECT_EQ(text_at(status(), "usage_at_load"), idle);
   std::vector<std::thread> clients;
@@ -277,6 +279,8 @@ TEST(Metrics, StatusAndMetricsWhileRequestsRunAndWait) {
   EXPECT_EQ(at(busy, "flashlane_waiting"), 2);
   EXPECT_EQ(at(busy, "flashlane_slots"), 1);
   EXPECT_EQ(text_at(status(), "usage/slots_in_use"), "1");
+  EXPECT_EQ(text_at(status(), "usage/pages_of_rows"), "1");
+  EXPECT_NE(text_at(status(), "usage/pages_promised"), "(none)");
   EXPECT_EQ(text_at(status(), "usage_at_load"), idle);
   runner->hold = false;
   for (std::thread& client : clients) client.join();

@@ -47,6 +47,7 @@ class Nano : public ::testing::Test {
     options.engine.scheduler.max_draft = 3;
     options.generation = {
         .eos_ids = {}, .temperature = 0.7f, .top_k = 20, .top_p = 0.95f, .do_sample = true};
+    options.engine = engine::with_pool_of(*runner, options.engine);
     served_ = std::make_unique<Served>(
         [runner](const scheduler::StepPlan& plan) { return runner->run(plan); }, options);
   }

@@ -129,6 +129,7 @@ class Soak : public ::testing::Test {
     options.server.max_connections = kRoom;
     options.engine.scheduler.prefill_chunk = 32;
     options.generation.eos_ids = {3, 77, 500};
+    options.engine = engine::with_pool_of(*runner, options.engine);
     served_ = std::make_unique<Served>(
         [this, runner](const scheduler::StepPlan& plan) -> Result<scheduler::StepResult> {
           if (failing_ && ++steps_ % kFailEvery == 0) return error(ErrorCode::kInternal, kFailure);

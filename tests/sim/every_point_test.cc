@@ -69,7 +69,7 @@ class Course {
     }
     while (ledger_.ok() && step()) {
     }
-    if (ledger_.ok()) ledger_.at_end();
+    if (ledger_.ok()) ledger_.at_end(scheduler_.pages());
     if (ledger_.ok()) clients_.at_end();
     return ledger_.ok() ? clients_.problem() : ledger_.problem();
   }
@@ -89,6 +89,7 @@ class Course {
     const StepPlan plan = scheduler_.plan();
     collect();
     if (plan.empty() || !ledger_.ok()) return false;
+    ledger_.mapped(plan);
     ledger_.planned(plan);
     point();
     const auto result = runner_.run(plan);

@@ -28,10 +28,19 @@ void Ledger::breach(std::string problem) {
   if (problem_.empty()) problem_ = std::move(problem);
 }
 
+void Ledger::hear(std::string problem) {
+  if (!problem.empty()) breach(std::move(problem));
+}
+
+void Ledger::waits(bool slot_is_free) {
+  hear(pages_.waiting(slot_is_free));
+}
+
 void Ledger::submitted(SequenceId id, const scheduler::SequenceSpec& spec) {
   if (id.value <= newest_) breach(fmt::format("id {} was given before", id.value));
   newest_ = std::max(newest_, id.value);
   live_[id.value] = {.spec = spec, .solo = testing::solo_reply(spec, vocabulary_, texts_, memory_)};
+  pages_.submitted(id.value, static_cast<int>(spec.prompt.size()) + spec.max_tokens);
   tally_.add(Seen::kRequest);
 }
 
@@ -51,6 +60,12 @@ void Ledger::cancelled(SequenceId id) {
     tally_.add(kByStage[static_cast<size_t>(record.stage)]);
   }
   record.cancelled = true;
+}
+
+void Ledger::mapped(const StepPlan& plan) {
+  for (const Segment& segment : plan.segments) {
+    if (live_.contains(segment.sequence.value)) hear(pages_.planned(segment));
+  }
 }
 
 void Ledger::planned(const StepPlan& plan) {
@@ -294,8 +309,8 @@ void Ledger::take_event(const Event& event) {
   switch (event.kind) {
     case Event::Kind::kStarted:
       if (record.stage != Stage::kWaiting) breach(fmt::format("{} starts twice", id));
-      if (id <= last_started_) breach(fmt::format("{} starts before {}", last_started_, id));
-      last_started_ = id;
+      hear(pages_.started(id));
+      if (pages_.overtook()) tally_.add(Seen::kOvertaken);
       record.stage = Stage::kFilling;
       break;
     case Event::Kind::kPrefilled:
@@ -310,6 +325,7 @@ void Ledger::take_event(const Event& event) {
       break;
     case Event::Kind::kFinished:
       take_end(event, record);
+      pages_.ended(id);
       live_.erase(found);
       break;
   }
@@ -411,7 +427,8 @@ int64_t Ledger::rows_to_come() const {
   return rows;
 }
 
-void Ledger::at_end() {
+void Ledger::at_end(const memory::PoolUsage& usage) {
+  hear(PageAccount::at_end(usage));
   if (!live_.empty()) {
     breach(fmt::format("{} sequences have no end, {} first", live_.size(), live_.begin()->first));
   }

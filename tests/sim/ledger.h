@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "tests/sim/page_account.h"
 #include "tests/sim/seen.h"
 #include "tests/support/fake_runner.h"
 
@@ -50,11 +51,13 @@ class Ledger {
         vocabulary_(vocabulary),
         memory_(memory),
         texts_(texts),
+        pages_(options),
         owners_(static_cast<size_t>(options.slots), 0) {}
 
   void submitted(scheduler::SequenceId id, const scheduler::SequenceSpec& spec);
   void cancelled(scheduler::SequenceId id);
-  // After the events of plan() were taken.
+  // After the events of plan() were taken: the pages of a plan, then what it runs.
+  void mapped(const scheduler::StepPlan& plan);
   void planned(const scheduler::StepPlan& plan);
   // Before the events of commit() resp. fail() are taken.
   void landed(const scheduler::StepPlan& plan, double elapsed_ms);
@@ -62,7 +65,9 @@ class Ledger {
   void take(const std::vector<scheduler::Event>& events);
   // What the scheduler says of itself, after all events were taken.
   void counted(int running, int waiting);
-  void at_end();
+  // Of what waits after a plan.
+  void waits(bool slot_is_free);
+  void at_end(const memory::PoolUsage& usage);
 
   bool ok() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }  // the first
@@ -83,6 +88,7 @@ class Ledger {
   void take_event(const scheduler::Event& event);
   void take_tokens(const scheduler::Event& event, Record& record);
   void take_logprobs(const scheduler::Event& event, const Record& record);
+  void hear(std::string problem);
   void take_end(const scheduler::Event& event, Record& record);
   void mark(uint64_t value) { trace_ = splitmix64(trace_ ^ value); }
 
@@ -90,10 +96,10 @@ class Ledger {
   int vocabulary_;
   int memory_;
   std::span<const std::string> texts_;
+  PageAccount pages_;
   std::map<uint64_t, Record> live_ = {};
   std::vector<uint64_t> owners_;  // by slot: the last sequence that had it
   uint64_t newest_ = 0;
-  uint64_t last_started_ = 0;
   int64_t decode_turns_ = 0;
   // Time of decode steps since the last prompt step, and what that step took.
   double decode_ms_ = 0;

@@ -42,6 +42,7 @@ enum class Seen : uint8_t {
   kFailedAfterWork,
   kDeviceLost,
   kOverduePrompt,  // served after eight steps or more without it
+  kOvertaken,      // admitted before one that waits for pages
   kDebt,           // a prompt waited because replies had not had their share
   kCount,
 };
@@ -80,6 +81,7 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "failed after partial work",
     "lost devices",
     "overdue prompts",
+    "admitted past others",
     "prompts in debt",
 };
 

@@ -27,6 +27,24 @@ int choose_length(Length kind, int most, Dice& dice) {
   return 1;
 }
 
+// Small pages, few of them, with or without states, so that sequences wait for pages as often as
+// for slots; or no shortage at all.
+void choose_pool(scheduler::SchedulerOptions& options, Dice& dice) {
+  if (!dice.once_in(3)) return;
+  constexpr int kPageRows[] = {1, 2, 4, 8, 32};
+  constexpr size_t kPageBytes = 256;
+  memory::PoolLayout::Spec spec;
+  spec.page_rows = dice.pick<int>(kPageRows);
+  spec.page_bytes = kPageBytes;
+  spec.piece_bytes.assign(static_cast<size_t>(dice.roll(0, 3)), kPageBytes);
+  spec.form = dice.once_in(2) ? memory::PoolLayout::StateForm::kRun
+                              : memory::PoolLayout::StateForm::kPieces;
+  spec.window_rows = scheduler::kMostDecodeRows;
+  options.pool = memory::PoolLayout::make(spec).value();
+  const int whole = options.pool.need(options.context);
+  options.pages = dice.roll(whole, dice.once_in(2) ? 2 * whole : options.slots * whole);
+}
+
 }  // namespace
 
 std::span<const std::string> swarm_texts() {
@@ -52,6 +70,7 @@ Swarm choose_swarm(Dice& dice) {
                    .vocabulary = swarm.vocabulary,
                    .trace_entries = 16,
                    .token_bytes = kBytes};
+  choose_pool(swarm.options, dice);
   swarm.drafting = static_cast<testing::Drafting>(dice.roll(0, 2));
   swarm.prompts = static_cast<Length>(dice.roll(0, 3));
   swarm.replies = static_cast<Length>(dice.roll(0, 3));

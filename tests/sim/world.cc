@@ -56,7 +56,7 @@ class World {
       step(true, turn == swarm_.shutdown_turn);
     }
     live_out();
-    if (ledger_.ok()) ledger_.at_end();
+    if (ledger_.ok()) ledger_.at_end(scheduler_.pages());
     if (ledger_.ok()) clients_.at_end();
     hear_clients();
     const scheduler::Trace& decisions = scheduler_.trace();
@@ -155,13 +155,12 @@ class World {
     const StepPlan plan = scheduler_.plan();
     collect();
     if (!ledger_.ok()) return;
-    if (scheduler_.waiting() > 0 && scheduler_.running() < swarm_.options.slots) {
-      return ledger_.breach("a slot is free while a sequence waits");
-    }
+    ledger_.waits(scheduler_.running() < swarm_.options.slots);
     if (plan.empty()) {
       if (scheduler_.running() + scheduler_.waiting() > 0) ledger_.breach("nothing is planned");
       return;
     }
+    ledger_.mapped(plan);
     ledger_.planned(seen(plan));
     if (!ledger_.ok()) return;
     ++steps_;

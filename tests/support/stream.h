@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runner/own_pages.h"
 #include "runner/runner.h"
 
 namespace flashlane::testing {
@@ -66,10 +67,21 @@ struct Stream {
   }
 };
 
+// With its first rows, a slot's part of the pool.
+inline void give_pages(const runner::Runner& runner, scheduler::Segment& segment) {
+  if (segment.start_position != 0) return;
+  const runner::PlanLimits& limits = runner.limits();
+  const int rows = limits.context + kernels::kMaxWindow;
+  runner::give_own_pages(segment, limits, segment.slot * runner::own_pages(limits, rows), rows);
+}
+
 // One step over all of them; they must be in the same phase.
 inline void step_together(runner::Runner& runner, const std::vector<Stream*>& streams) {
   scheduler::StepPlan plan;
-  for (const Stream* stream : streams) plan.segments.push_back(stream->segment());
+  for (const Stream* stream : streams) {
+    plan.segments.push_back(stream->segment());
+    give_pages(runner, plan.segments.back());
+  }
   const auto result = runner.run(plan);
   ASSERT_TRUE(result.ok()) << result.error().message;
   ASSERT_EQ(result.value().segments.size(), streams.size());

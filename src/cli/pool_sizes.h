@@ -1,0 +1,44 @@
+// How many sequences run at once and what they share: the pool's pages, planned from what the
+// memory leaves, by the same functions that admission asks later (P7).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/loading.h"
+#include "cli/option_table.h"
+#include "cli/options.h"
+
+namespace flashlane::cli {
+
+struct PoolOptions {
+  std::optional<std::string> parallel;
+  std::optional<int64_t> kv_page_rows;
+  std::optional<std::string> state_pages;
+};
+// --parallel, --kv-page-rows, --state-pages.
+void add_pool_options(OptionTable& table, PoolOptions& options);
+
+// Page rows and the form of states: what was asked for, refused by name where it can't be, else
+// default_page_rows and pieces.
+Status choose_pages(const PoolOptions& options, const ModelOutline& outline,
+                    runner::RunnerOptions& runner);
+
+// Sequences that run at once when nobody says how many, and the positions that the pool has for
+// each beyond the first, which has a whole context.
+inline constexpr int kDefaultParallel = 8;
+inline constexpr int kFurtherPositions = 4096;
+
+// Sets slots and pages. --parallel: a number, refused when it does not fit; "auto", the most that
+// fit, with all pages that fit; absent, kDefaultParallel or as many as fit. What fits is
+// --memory-limit-gib and the memory that is available now, whichever is less; one sequence always
+// does.
+Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const ModelOptions& model,
+                runner::RunnerOptions& runner);
+
+// What a sequence takes of the pool, how many of which size it holds, and page rows that would
+// waste less, as lines for people (P8).
+std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions& runner);
+
+}  // namespace flashlane::cli

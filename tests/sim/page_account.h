@@ -1,0 +1,51 @@
+// The simulator's own account of the pool: who was promised how many pages, which page is whose,
+// and whether those that wait do so for a reason. It shares no rule with the code under test.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+
+namespace flashlane::sim {
+
+class PageAccount {
+ public:
+  explicit PageAccount(const scheduler::SchedulerOptions& options);
+
+  // Each of these says what is wrong, or nothing.
+  void submitted(uint64_t id, int rows);
+  std::string started(uint64_t id);
+  std::string planned(const scheduler::Segment& segment);
+  void ended(uint64_t id);
+  // After a plan: nobody waits who could run, if a slot is free.
+  std::string waiting(bool slot_is_free) const;
+  // Nothing lives any more: all pages are back.
+  static std::string at_end(const memory::PoolUsage& usage);
+
+  bool overtook() const { return overtook_; }  // the last that started went before somebody
+
+ private:
+  struct Hold {
+    int need = 0;
+    bool runs = false;
+    int overtaken = 0;  // times
+    std::vector<int32_t> state = {};
+    std::vector<int32_t> table = {};
+  };
+  int available() const;
+  std::string claim(uint64_t id, const std::vector<int32_t>& pages);
+
+  bool runs_only_;  // states need consecutive pages: free ones may be of no use
+  int pages_;
+  int page_rows_;
+  int state_pages_;
+  int window_rows_;
+  std::map<uint64_t, Hold> holds_ = {};
+  std::vector<uint64_t> owners_;  // by page: the last sequence that had it; 0 = none yet
+  bool overtook_ = false;
+};
+
+}  // namespace flashlane::sim
