@@ -21,6 +21,7 @@
 #include "cli/read_probe.h"
 #include "cli/serving.h"
 #include "cli/signals.h"
+#include "runner/calibration.h"
 #include "text/utf8.h"
 
 namespace flashlane::cli {
@@ -138,7 +139,9 @@ Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
                    prompt, after, outline.shape.max_position);
   }
   ServingOptions wanted;
-  wanted.context = prompt + after;
+  // Room for the costs to be measured in: without them drafts would go unpriced, as in no server.
+  wanted.context = std::min<int64_t>(outline.shape.max_position,
+                                     std::max<int64_t>(prompt + after, runner::kCalibrationRows));
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
   plan.sizes.pricing.calibrate = true;
   if (!plan.streams.empty()) {
@@ -247,6 +250,10 @@ Result<Exit> run_bench(const BenchOptions& options) {
     plan.drafts = false;
     fit_sizes(plan.sizes, *model);
   }
+  // Once, though every engine of the run measures.
+  plan.sizes.pricing.report = [told = std::make_shared<bool>(false)](const std::string& line) {
+    if (!std::exchange(*told, true)) fmt::print(stderr, "bench: {}\n", line);
+  };
   const auto progress = std::make_shared<Progress>();
   const BenchProgress report = [progress](const std::string& words) { (*progress)(words); };
   const int threads = model->backend().threads;

@@ -12,12 +12,13 @@
 
 #include "base/check.h"
 #include "base/int_math.h"
+#include "scheduler/step_plan.h"
 
 namespace flashlane::runner {
 
 class HeadBacklog {
  public:
-  static constexpr int kMostRows = 256;
+  static constexpr int kMostRows = scheduler::kMostWaitingRows;
   static constexpr int kBlockRows = 16;
 
   // Place it before anything is added.

@@ -56,6 +56,11 @@ bool ends_prompt(const Segment& segment) {
   return segment.kind == SegmentKind::kPrefill && segment.next_token == -1;
 }
 
+// Nothing that the MTP head makes of the segment's rows is wanted with this step.
+bool may_wait(const Segment& segment) {
+  return segment.draft_depth == 0 && segment.keep_pages.empty();
+}
+
 // A segment's rows that stay: as many as its result has tokens.
 struct Kept {
   size_t segment;  // in the plan
@@ -237,8 +242,8 @@ void Runner::State::forward(const StepPlan& plan, Role role) {
                 options.probe);
 }
 
-// Before rows of a sequence are to be drafted from, or its backlog would run over, or more of its
-// prompt goes in, the head takes in what waits there: each row with the token after it, the last
+// Before rows of a sequence are to be drafted from, or its state is kept, or its backlog would run
+// over, the head takes in what waits there: each row with the token after it, the last
 // one with the pending token.
 void Runner::State::catch_up(const StepPlan& plan) {
   batch.clear(Role::kPrompt);
@@ -246,7 +251,7 @@ void Runner::State::catch_up(const StepPlan& plan) {
     HeadBacklog& backlog = slot(segment).backlog();
     const int count = backlog.count();
     const bool full = !backlog.has_room(static_cast<int>(segment.tokens.size()));
-    const bool due = full || segment.draft_depth > 0 || segment.kind == SegmentKind::kPrefill;
+    const bool due = full || !may_wait(segment);
     if (!segment.uses_mtp || count == 0 || !due) continue;
     if (batch.rows() + count > options.max_rows) {
       run_mtp();
@@ -275,14 +280,19 @@ void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
   draw_first_tokens(plan, result);
 }
 
-// The MTP head takes in every prompt row whose next token is known: all but the prompt's last.
+// Prompt rows whose next token is known, all but the prompt's last: the MTP head takes them in
+// where drafts are asked for, the state is kept or the backlog is too short, else they wait as
+// reply rows do.
 void Runner::State::extend_prompts(const StepPlan& plan) {
   batch.clear(Role::kPrompt);
   int row = 0;
   for (const Segment& segment : plan.segments) {
     const int rows = static_cast<int>(segment.tokens.size());
     const int known = ends_prompt(segment) ? rows - 1 : rows;
-    if (segment.uses_mtp && known > 0) {
+    // The prompt's last row goes in, or waits, behind them.
+    if (segment.uses_mtp && may_wait(segment) && slot(segment).backlog().has_room(rows)) {
+      if (known > 0) wait_for_head(segment, segment.start_position, row, known);
+    } else if (segment.uses_mtp && known > 0) {
       move_rows(batch.rows(), row, known);
       extend(segment, segment.start_position, std::span(segment.tokens).subspan(1),
              segment.next_token);

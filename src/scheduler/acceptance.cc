@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::array<double, 7> kPrior = {0.85, 0.75, 0.70, 0.65, 0.60, 0.55, 0.50};
 
-void learn(double& rate, bool stood) {
-  rate += kAcceptanceLearningRate * ((stood ? 1.0 : 0.0) - rate);
+void learn(double& rate, bool stood, double learning_rate = kAcceptanceLearningRate) {
+  rate += learning_rate * ((stood ? 1.0 : 0.0) - rate);
 }
 
 }  // namespace
@@ -23,9 +23,13 @@ double prior_acceptance(int depth) {
   return kPrior[std::min(static_cast<size_t>(depth), kPrior.size() - 1)];
 }
 
-DraftAcceptance::DraftAcceptance(int depths) {
+DraftAcceptance::DraftAcceptance(int depths, double learning_rate) : learning_rate_(learning_rate) {
   CHECK_GE(depths, 0);
   for (int depth = 0; depth < depths; ++depth) rates_.push_back(prior_acceptance(depth));
+}
+
+void DraftAcceptance::start_from(const DraftAcceptance& usual) {
+  std::copy_n(usual.rates_.begin(), std::min(rates_.size(), usual.rates_.size()), rates_.begin());
 }
 
 void DraftAcceptance::observe(int drafted, int accepted) {
@@ -34,7 +38,7 @@ void DraftAcceptance::observe(int drafted, int accepted) {
   // The drafts that stood and the one that failed; what lies behind it was not tested.
   const int tested = std::min({drafted, accepted + 1, static_cast<int>(rates_.size())});
   for (int depth = 0; depth < tested; ++depth) {
-    learn(rates_[static_cast<size_t>(depth)], accepted > depth);
+    learn(rates_[static_cast<size_t>(depth)], accepted > depth, learning_rate_);
   }
 }
 

@@ -9,6 +9,7 @@
 namespace flashlane::scheduler {
 
 inline constexpr double kAcceptanceLearningRate = 0.15;
+inline constexpr double kUsualLearningRate = 0.05;  // over all sequences
 inline constexpr double kCopyAcceptancePrior = 0.94;
 
 // What is assumed of the head's draft number `depth` (0 is the first) before any was tested.
@@ -17,7 +18,11 @@ double prior_acceptance(int depth);
 // Drafts of the MTP head. Forced tokens and copies say nothing about the head: don't observe them.
 class DraftAcceptance {
  public:
-  explicit DraftAcceptance(int depths);  // ≥ 0: as deep as this sequence may ever draft
+  // `depths` ≥ 0: as deep as this sequence may ever draft.
+  explicit DraftAcceptance(int depths, double learning_rate = kAcceptanceLearningRate);
+
+  // Begins anew with the rates of another, as far as they go: what is usual, in place of the prior.
+  void start_from(const DraftAcceptance& usual);
 
   // A segment of `drafted` drafts, of which the first `accepted` stood.
   void observe(int drafted, int accepted);
@@ -29,6 +34,7 @@ class DraftAcceptance {
 
  private:
   std::vector<double> rates_;
+  double learning_rate_;
 };
 
 // Tokens copied from the sequence's own context; every place in the copy has the same rate.

@@ -33,6 +33,7 @@ struct DepthClaim {
   const DraftAcceptance* acceptance = nullptr;
   LoneDepth* lone = nullptr;
   int draft_room = 0;     // tokens that its next segment may commit, at least
+  int waiting_rows = 0;   // that the head takes in before it can draft
   NextSegment next = {};  // as far as it is known now
 };
 
@@ -43,25 +44,39 @@ class DecodePolicy {
   // Draft rows for each claim; with the fixed ones at most kMostDecodeRows, or their number if
   // more.
   std::vector<int> verify_rows(std::span<const VerifyClaim> claims, bool sampled) const;
-  // Drafts to ask of the head for each claim; `alone`: there is one, and no other sequence decodes.
-  std::vector<int> depths(std::span<const DepthClaim> claims, bool alone, bool sampled);
+  // Drafts to ask of the head for each claim. `others`: sequences that run beside them; one claim
+  // without others is alone.
+  std::vector<int> depths(std::span<const DepthClaim> claims, int others, bool sampled);
+
+  // Of the head's drafts that one sequence had verified.
+  void observe_drafts(int drafted, int accepted) { usual_acceptance_.observe(drafted, accepted); }
+  // What to expect of a sequence that has had none verified yet.
+  const DraftAcceptance& usual_acceptance() const { return usual_acceptance_; }
 
   // A decode step that came back after `wall_ms` (0 = not measured). `depths` as they were asked
-  // of the head. `lone_drafts`: the draft rows of a step of one sequence that says how long such
-  // steps take, not its first and none of copies or forced tokens.
+  // of the head, which took in `waiting_rows` for them. `lone_drafts`: the draft rows of a step of
+  // one sequence that says how long such steps take, not its first and none of copies or forced
+  // tokens.
   void observe(int rows, bool sampled, double wall_ms, std::span<const int> depths,
-               std::optional<int> lone_drafts);
+               int waiting_rows, std::optional<int> lone_drafts);
 
  private:
   int most_drafts(const DepthClaim& claim) const;
-  std::vector<int> shared_depths(std::span<const DepthClaim> claims, bool sampled);
+  CostTable step_costs(int sequences, bool sampled) const;
+  std::vector<int> allocate(std::span<const DraftClaim> claims, int sequences, bool sampled) const;
+  double toll(const DepthClaim& claim, int sequences, bool sampled) const;
+  std::vector<int> shared_depths(std::span<const DepthClaim> claims, int others, bool sampled);
+  int probed(std::span<const DepthClaim> claims, int sequences);
 
   DecodePolicyOptions options_;
   DraftAllocator allocator_;
   StepCosts lone_costs_;
   StepTimes times_;
   OverheadEstimate overhead_;
-  int shared_decisions_ = 0;
+  DraftAcceptance usual_acceptance_;
+  int probe_company_ = 0;  // sequences that the wait is for
+  int probe_wait_ = 0;
+  int unprobed_ = 0;  // shared decisions since the last probe
 };
 
 }  // namespace flashlane::scheduler

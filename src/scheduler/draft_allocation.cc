@@ -13,6 +13,7 @@ namespace {
 
 void check_claim(const DraftClaim& claim) {
   CHECK_GE(claim.fixed_rows, 1);
+  CHECK(claim.toll == 0 || (claim.toll > 0 && !claim.sunk));
   double before = 1;
   for (const double chance : claim.chances) {
     CHECK_GE(chance, 0.0);
@@ -82,9 +83,18 @@ DraftAllocator::DraftAllocator(AllocationOptions options) : options_(std::move(o
 
 std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
                                           double overhead_ms) const {
+  return allocate(claims, options_.costs.forward, overhead_ms);
+}
+
+std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
+                                          const CostTable& step) const {
+  return allocate(claims, step, 0);
+}
+
+std::vector<int> DraftAllocator::allocate(std::span<const DraftClaim> claims,
+                                          const CostTable& forward, double overhead_ms) const {
   CHECK_GE(overhead_ms, 0.0);
   for (const DraftClaim& claim : claims) check_claim(claim);
-  const CostTable& forward = options_.costs.forward;
   const CostTable& head_step = options_.costs.head_step;
   const int limit = std::max(static_cast<int>(claims.size()), options_.row_limit);
   switch (options_.rule) {

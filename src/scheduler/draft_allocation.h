@@ -19,6 +19,9 @@ struct DraftClaim {
   int fixed_rows = 1;  // the pending token, and forced ones
   // Landing chances of its first, second, … draft, in [0, 1] and never rising. One row each.
   std::span<const double> chances = {};
+  // What its drafts have to earn before they count, in tokens: the worth of the time that passes
+  // before it can draft at all (kExact).
+  double toll = 0;
   // True where the drafts cost no head step: they exist already (what is chosen is how many are
   // verified) or are copied from the context.
   bool sunk = false;
@@ -49,8 +52,13 @@ class DraftAllocator {
 
   // Drafts per claim, in the claims' order.
   std::vector<int> allocate(std::span<const DraftClaim> claims, double overhead_ms) const;
+  // The same where it is known what whole steps take by their rows, head steps apart.
+  std::vector<int> allocate(std::span<const DraftClaim> claims, const CostTable& step) const;
 
  private:
+  std::vector<int> allocate(std::span<const DraftClaim> claims, const CostTable& forward,
+                            double overhead_ms) const;
+
   AllocationOptions options_;
   std::vector<double> chain_ms_;  // kExact: head steps of each set of depths, see the source
 };

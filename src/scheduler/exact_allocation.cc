@@ -1,7 +1,7 @@
 // Why this is exact. Call a claim chained when its drafts cost head steps, sunk when they don't,
 // and write S(i, k) for the chance that draft k of claim i lands. Depths d give
-//     tokens = fixed rows + sum over i and k <= d(i) of S(i, k)
-//     time   = forward(fixed rows + sum of d) + overhead
+//     tokens = fixed rows + sum over i and k <= d(i) of S(i, k) - sum over i with d(i) > 0 of
+//     toll(i) time   = forward(fixed rows + sum of d) + overhead
 //              + sum over k >= first priced of head_step(number of chained claims with d(i) >= k).
 // 1. The time does not depend on which chained claim has which depth, only on the multiset of their
 //    depths, and not on which sunk claim has how many drafts, only on how many there are in all.
@@ -26,6 +26,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/check.h"
 
@@ -106,11 +107,12 @@ class ChainSearch {
     std::fill(tokens_.begin() + 1, tokens_.begin() + reach, kUnreached);
     // From the last claim to the first, so that of two claims as good the first gets the draft.
     for (size_t stage = stages_; stage-- > 0;) {
-      give_depths(claims[chained_[stage]].chances, from_[stage]);
+      give_depths(claims[chained_[stage]], from_[stage]);
     }
   }
 
-  // Negative where the claims can't have these depths.
+  // Whether the claims can have these depths.
+  bool reached(size_t set) const { return tokens_[set] != kUnreached; }
   double tokens(size_t set) const { return tokens_[set]; }
 
   void write_counts(size_t set, std::vector<int>& counts) const {
@@ -123,9 +125,10 @@ class ChainSearch {
   }
 
  private:
-  static constexpr double kUnreached = -1;
+  static constexpr double kUnreached = std::numeric_limits<double>::lowest();
 
-  void give_depths(std::span<const double> chances, std::array<uint16_t, kSets>& from) {
+  void give_depths(const DraftClaim& claim, std::array<uint16_t, kSets>& from) {
+    const std::span<const double> chances = claim.chances;
     const DepthSets& sets = depth_sets();
     std::array<double, kMostDrafts + 1> gain;  // of the first d drafts
     gain[0] = 0;
@@ -133,11 +136,12 @@ class ChainSearch {
     for (size_t d = 1; d <= static_cast<size_t>(deepest); ++d) {
       gain[d] = gain[d - 1] + chances[d - 1];
     }
+    for (size_t d = 1; d <= static_cast<size_t>(deepest); ++d) gain[d] -= claim.toll;
     const auto reach = static_cast<size_t>(sets.end[static_cast<size_t>(room_)]);
     std::array<double, kSets> grown;
     std::fill(grown.begin(), grown.begin() + static_cast<int>(reach), kUnreached);
     for (size_t set = 0; set < reach; ++set) {
-      if (tokens_[set] < 0) continue;
+      if (!reached(set)) continue;
       const auto most = static_cast<size_t>(std::min(deepest, room_ - sets.drafts[set]));
       for (size_t d = 0; d <= most; ++d) {
         const size_t next = sets.with[set][d];
@@ -219,7 +223,7 @@ std::vector<int> exact_allocation(std::span<const DraftClaim> claims, const Cost
   size_t best_set = 0;
   int best_sunk = 0;
   for (size_t set = 0; set < static_cast<size_t>(sets.end[static_cast<size_t>(room)]); ++set) {
-    if (chains.tokens(set) < 0) continue;
+    if (!chains.reached(set)) continue;
     const int most_sunk = std::min(sunk.drafts, room - sets.drafts[set]);
     for (int f = 0; f <= most_sunk; ++f) {
       const int rows = fixed + sets.drafts[set] + f;

@@ -136,7 +136,7 @@ struct Scheduler::State {
   void observe(const StepPlan& plan, double elapsed_ms);
   void commit_prefill(Sequence& sequence, const Segment& segment, const SegmentResult& result);
   void deliver(Sequence& sequence, size_t drawn, Landed landed);
-  void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, bool alone);
+  void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, size_t others);
   static bool any_sampled(const std::vector<Sequence*>& sequences);
   void commit_restore(const Restore& restore, bool worked);
   Sequence* landed(int slot, SequenceId id);
@@ -205,6 +205,7 @@ void Scheduler::State::admit() {
 void Scheduler::State::admit(std::unique_ptr<Sequence> sequence, size_t slot) {
   sequence->slot = static_cast<int>(slot);
   sequence->phase = Phase::kPrefilling;
+  sequence->acceptance.start_from(policy.usual_acceptance());
   trace.add(TraceKind::kAdmit, sequence->id, {sequence->slot});
   events.push_back({.kind = Event::Kind::kStarted, .sequence = sequence->id});
   states.admit(sequence->spec.prompt, sequence->spec.marks, sequence->states);
@@ -259,7 +260,7 @@ StepPlan Scheduler::State::plan_prompts(const std::vector<Sequence*>& prompts, b
               {sequence.prefilled, part.rows, sequence.prompt_left() - part.rows});
     if (part.rows == sequence.prompt_left()) ending.push_back(&sequence);
   }
-  ask_for_drafts(plan, ending, ending.size() == 1 && !replies_run);
+  ask_for_drafts(plan, ending, running.size() - ending.size());
   return plan;
 }
 
@@ -299,7 +300,7 @@ StepPlan Scheduler::State::plan_decode(const std::vector<Sequence*>& replies) {
               {plan.segments.back().start_position, static_cast<int32_t>(window.source),
                static_cast<int32_t>(window.tokens.size()), rows});
   }
-  ask_for_drafts(plan, deciding, alone);
+  ask_for_drafts(plan, deciding, replies.size() - deciding.size());
   return plan;
 }
 
@@ -310,9 +311,9 @@ bool Scheduler::State::any_sampled(const std::vector<Sequence*>& sequences) {
 }
 
 // Sets how many drafts the head is to make for the next segments of these sequences of the plan;
-// `alone`: there is one, and no other decodes.
+// `others` run beside them.
 void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences,
-                                      bool alone) {
+                                      size_t others) {
   if (sequences.empty()) return;
   std::vector<DepthClaim> claims;
   claims.reserve(sequences.size());
@@ -323,9 +324,11 @@ void Scheduler::State::ask_for_drafts(StepPlan& plan, const std::vector<Sequence
          .lone = &sequence->lone,
          // This step commits one token at least.
          .draft_room = sequence->rules.draft_room() - 1,
+         .waiting_rows = sequence->waiting_rows + sequence->prompt_left(),
          .next = {.forced_due = !sequence->rules.forced().empty(), .copy_ahead = copying}});
   }
-  const std::vector<int> depths = policy.depths(claims, alone, any_sampled(sequences));
+  const std::vector<int> depths =
+      policy.depths(claims, static_cast<int>(others), any_sampled(sequences));
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto own =
         std::find_if(plan.segments.begin(), plan.segments.end(),
@@ -349,9 +352,11 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
   }
   share.observe_decode(elapsed_ms, static_cast<int>(plan.segments.size()), has(Phase::kPrefilling));
   std::vector<int> depths;
+  int waiting_rows = 0;
   bool sampled = false;
   for (const Segment& segment : plan.segments) {
     depths.push_back(segment.draft_depth);
+    waiting_rows += slots[static_cast<size_t>(segment.slot)]->rows_taken_in(segment);
     sampled = sampled || segment.sampling.temperature > 0;
   }
   std::optional<int> lone_drafts;
@@ -361,14 +366,13 @@ void Scheduler::State::observe(const StepPlan& plan, double elapsed_ms) {
   if (plan.segments.size() == 1 && first.was_alone && own_drafts && !first_step) {
     lone_drafts = static_cast<int>(rows) - 1;
   }
-  policy.observe(static_cast<int>(rows), sampled, elapsed_ms, depths, lone_drafts);
+  policy.observe(static_cast<int>(rows), sampled, elapsed_ms, depths, waiting_rows, lone_drafts);
 }
 
 void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment,
                                       const SegmentResult& result) {
-  CHECK_EQ(segment.start_position, sequence.prefilled);
   if (!segment.keep_pages.empty()) trace.add(TraceKind::kKeep, sequence.id, {result.kept});
-  sequence.prefilled += static_cast<int>(segment.tokens.size());
+  sequence.commit_prompt(segment);
   events.push_back(
       {.kind = Event::Kind::kPrefilled, .sequence = sequence.id, .prefilled = sequence.prefilled});
   if (sequence.prompt_left() > 0) {
@@ -389,6 +393,7 @@ void Scheduler::State::commit_restore(const Restore& restore, bool worked) {
   Sequence* sequence = landed(restore.slot, restore.sequence);
   if (sequence == nullptr || !worked) return;
   sequence->prefilled = static_cast<int>(restore.tokens.size());
+  sequence->waiting_rows = sequence->uses_mtp ? 1 : 0;
   events.push_back({.kind = Event::Kind::kPrefilled,
                     .sequence = sequence->id,
                     .prefilled = sequence->prefilled,
@@ -500,6 +505,10 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
     if (segment.kind == SegmentKind::kPrefill) {
       state.commit_prefill(*sequence, segment, back);
     } else {
+      if (sequence->source == DraftSource::kHead) {
+        state.policy.observe_drafts(static_cast<int>(segment.tokens.size()) - 1,
+                                    static_cast<int>(back.tokens.size()) - 1);
+      }
       state.deliver(*sequence, back.tokens.size(), sequence->commit_window(segment, back));
     }
   }
@@ -529,6 +538,7 @@ void Scheduler::fail(const StepPlan& plan, const Error& error) {
       state.trace.add(TraceKind::kRestart, sequence->id);
       sequence->prefilled = 0;
       sequence->states.cached = 0;
+      sequence->waiting_rows = 0;
       sequence->prompt_alone = true;
     } else {
       state.retire(*sequence, FinishReason::kError, error);

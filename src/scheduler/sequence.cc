@@ -93,6 +93,28 @@ Segment Sequence::verify_segment(const Window& window, int rows, int depth) cons
           .uses_mtp = uses_mtp};
 }
 
+// Here and below as the runner has it: rows wait where nothing is drafted from them, as many as a
+// backlog holds.
+int Sequence::rows_taken_in(const Segment& segment) const {
+  const bool full = waiting_rows + static_cast<int>(segment.tokens.size()) > kMostWaitingRows;
+  const bool due = segment.draft_depth > 0 || !segment.keep_pages.empty() || full;
+  return uses_mtp && due ? waiting_rows : 0;
+}
+
+void Sequence::count_waiting(const Segment& segment, int kept) {
+  waiting_rows -= rows_taken_in(segment);
+  const bool wait = uses_mtp && segment.draft_depth == 0 && segment.keep_pages.empty() &&
+                    kept <= kMostWaitingRows;
+  if (wait) waiting_rows += kept;
+}
+
+void Sequence::commit_prompt(const Segment& segment) {
+  CHECK_EQ(segment.start_position, prefilled);
+  const int rows = static_cast<int>(segment.tokens.size());
+  count_waiting(segment, rows);
+  prefilled += rows;
+}
+
 Landed Sequence::commit_first(const SegmentResult& result) {
   CHECK_EQ(result.tokens.size(), size_t{1});
   if (uses_lookup) lookup.append(spec.prompt);
@@ -108,6 +130,7 @@ Landed Sequence::commit_window(const Segment& segment, const SegmentResult& resu
   for (int i = 0; i < stood; ++i) {
     CHECK_EQ(result.tokens[static_cast<size_t>(i)], segment.tokens[static_cast<size_t>(i) + 1]);
   }
+  count_waiting(segment, static_cast<int>(result.tokens.size()));
   ++stats.rounds;
   LookupVerdict verdict;
   if (source == DraftSource::kHead) acceptance.observe(drafted, stood);

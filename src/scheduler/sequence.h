@@ -43,6 +43,7 @@ struct Sequence {
   bool prompt_alone = false;  // a shared prompt step failed: its rows go in on their own
 
   int prefilled = 0;                 // prompt tokens committed
+  int waiting_rows = 0;              // committed, and not yet taken in by the MTP head
   int32_t pending = -1;              // last committed reply token, not yet fed
   std::vector<int32_t> drafts = {};  // of the MTP head, for the positions after `pending`
   DraftStats stats = {};
@@ -74,11 +75,17 @@ struct Sequence {
   // The pending token and the first `rows` of the window; `depth` drafts wanted after it.
   Segment verify_segment(const Window& window, int rows, int depth) const;
 
-  // Takes what a step drew: the first reply token, or a segment's. Nothing else moves the reply.
+  // Waiting rows that a segment of it makes the head take in, before its own.
+  int rows_taken_in(const Segment& segment) const;
+
+  // Takes what a step did: prompt rows, the first reply token that it drew, or a segment's tokens.
+  // Nothing else moves the reply.
+  void commit_prompt(const Segment& segment);
   Landed commit_first(const SegmentResult& result);
   Landed commit_window(const Segment& segment, const SegmentResult& result);
 
  private:
+  void count_waiting(const Segment& segment, int kept);
   Landed land(const SegmentResult& result, const LookupVerdict& verdict);
 };
 

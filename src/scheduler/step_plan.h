@@ -12,6 +12,8 @@ namespace flashlane::scheduler {
 
 // Most rows of a decode step: a constant of the backends.
 inline constexpr int kMostDecodeRows = 16;
+// Most rows of a sequence that wait for the MTP head.
+inline constexpr int kMostWaitingRows = 256;
 
 struct SequenceId {
   uint64_t value = 0;

@@ -78,6 +78,15 @@ class Bench(support.CommandTest):
         self.assertEqual(len(found), 1, (kind, rows, chain))
         return found[0]
 
+    def test_drafts_are_priced_as_in_a_server(self):
+        """However short the prompt and its reply are: they would be unpriced in so short a context."""
+        done = support.run("bench", "--model", MICRO, *QUICK, "--backend", "cpu", "--rows", 1,
+                           "--prompt-tokens", PROMPT, "--decode-tokens", DECODED, "--streams", 2)
+        said = done.stderr.decode()
+        self.assertEqual(done.returncode, 0, said)
+        self.assertEqual(said.count("bench: measured: a step of 1, 2, 4, 8, 16 rows takes"), 1, said)
+        self.assertNotIn("not priced", said)
+
     def test_report(self):
         report = self.micro("--rows", "1,4", "--streams", "1,3", "--threads", 2)
         self.assertEqual(list(report)[:1] + ["probe_gbps", "cells"],

@@ -202,6 +202,42 @@ TEST_P(ReferenceRunnerTest, RowsThatWaitedForTheHeadCountAsIfTheyHadNot) {
   }
 }
 
+// Forwards of trunk and head.
+struct ForwardCounter : model::Probe {
+  void begin(const kernels::Batch&) override { ++forwards; }
+  void floats(std::string_view, const float*, int, int) override {}
+  void ints(std::string_view, const int32_t*, int, int) override {}
+  int forwards = 0;
+};
+
+// A prompt's rows wait as a reply's do: until the first draft the head costs nothing.
+TEST(HeadBacklog, APromptThatAsksForNoDraftsLeavesTheHeadAlone) {
+  ForwardCounter counter;
+  auto made = Runner::create(tiny_model("reference"), {.slots = 2,
+                                                       .context = kTinyContext,
+                                                       .max_rows = kTinyRows,
+                                                       .page_rows = 16,
+                                                       .probe = &counter});
+  ASSERT_TRUE(made.ok());
+  Runner* const runner = made.value().get();
+  Stream stream{.prompt = make_prompt(40, 9), .chunk = 18, .uses_mtp = true};
+  while (stream.in_prompt()) step_together(*runner, {&stream});
+  step_together(*runner, {&stream});
+  EXPECT_EQ(counter.forwards, 3 + 1);
+  Stream eager{.prompt = stream.prompt, .slot = 1, .chunk = 18, .depth = 1, .uses_mtp = true};
+  counter.forwards = 0;
+  while (eager.in_prompt()) step_together(*runner, {&eager});
+  // Before the last chunk the head takes in the others, then that chunk, then its last row.
+  EXPECT_EQ(counter.forwards, 3 + 3);
+  counter.forwards = 0;
+  stream.depth = 1;
+  step_together(*runner, {&stream});
+  EXPECT_EQ(counter.forwards, 1 + 2);
+  while (eager.reply.size() < stream.reply.size()) step_together(*runner, {&eager});
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_TRUE(std::equal(stream.reply.begin(), stream.reply.end(), eager.reply.begin()));
+}
+
 // So hot that the noise alone decides: head and target then draw the same token, if and only if a
 // draft is drawn with the noise of its own position (E6).
 TEST_P(RunnerTest, DraftsAreDrawnWithTheTargetsOwnNoise) {

@@ -22,6 +22,21 @@ TEST(DraftAcceptance, StartsAsThePriorCutToItsDepths) {
   EXPECT_EQ(deep.rate(40), 0.50);
 }
 
+TEST(DraftAcceptance, StartsFromWhatIsUsualAsFarAsThatGoes) {
+  DraftAcceptance usual(2, 0.05);
+  usual.observe(2, 1);
+  EXPECT_DOUBLE_EQ(usual.rate(0), 0.85 + 0.05 * 0.15) << "at its own rate of learning";
+  DraftAcceptance acceptance(3);
+  acceptance.observe(3, 3);
+  acceptance.start_from(usual);
+  EXPECT_EQ(acceptance.rate(0), usual.rate(0));
+  EXPECT_EQ(acceptance.rate(1), usual.rate(1));
+  EXPECT_DOUBLE_EQ(acceptance.rate(2), 0.70 + 0.15 * 0.30);
+  const double before = acceptance.rate(0);
+  acceptance.observe(1, 0);
+  EXPECT_DOUBLE_EQ(acceptance.rate(0), before - 0.15 * before);
+}
+
 TEST(DraftAcceptance, JudgesADraftOnlyIfAllBeforeItStood) {
   DraftAcceptance acceptance(4);
   acceptance.observe(4, 1);

@@ -44,6 +44,47 @@ TEST(ExactAllocation, IsTheBestOfAllPossibilities) {
   EXPECT_GT(sunk, 200);
 }
 
+// A toll is paid once, by those that draft at all; first drafts may be worth less than it and the
+// chain more.
+TEST(ExactAllocation, IsTheBestOfAllPossibilitiesWithTolls) {
+  int drafted = 0;
+  int kept_out = 0;
+  for (uint32_t seed = 5000; seed < 5500; ++seed) {
+    Case test(seed, true);
+    const DraftAllocator allocator(
+        {.costs = test.costs, .first_priced_depth = 1, .row_limit = test.row_limit});
+    const Counts free = allocator.allocate(test.claims, test.overhead_ms);
+    for (DraftClaim& claim : test.claims) {
+      if (!claim.sunk) claim.toll = test.roll(0, 2) == 0 ? 0 : 1.2 * test.uniform();
+    }
+    const Counts counts = allocator.allocate(test.claims, test.overhead_ms);
+    expect_fits(test, counts);
+    const double best = best_by_trying(test.claims, test.costs, test.overhead_ms, test.limit, 1);
+    const double found = rate_of(test.claims, counts, test.costs, test.overhead_ms, 1);
+    EXPECT_NEAR(found, best, best * 1e-12) << "seed " << seed;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      drafted += counts[i] > 0 && test.claims[i].toll > 0 ? 1 : 0;
+      kept_out += counts[i] == 0 && free[i] > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(drafted, 100);
+  EXPECT_GT(kept_out, 100);
+}
+
+TEST(ExactAllocation, StepCostsStandForForwardAndOverhead) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const Case test(seed, false);
+    std::vector<MeasuredCost> steps;
+    for (int rows = 1; rows <= 16; ++rows) {
+      steps.push_back({rows, test.costs.forward.ms(rows) + test.overhead_ms});
+    }
+    const DraftAllocator allocator({.costs = test.costs, .row_limit = test.row_limit});
+    EXPECT_EQ(allocator.allocate(test.claims, CostTable(steps, 16)),
+              allocator.allocate(test.claims, test.overhead_ms))
+        << seed;
+  }
+}
+
 TEST(ExactAllocation, SharesAHeadStepBetweenSequences) {
   // A second draft of chance 0.37 pays for 2 ms next to 1.8 tokens in 10 ms, one of 0.35 does not.
   // Three sequences pay three times as much for a step, unless it is one step over all of them.

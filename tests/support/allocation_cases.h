@@ -60,6 +60,7 @@ inline double rate_of(std::span<const DraftClaim> claims, const Counts& counts,
     rows += claims[i].fixed_rows + counts[i];
     tokens += claims[i].fixed_rows;
     for (int k = 0; k < counts[i]; ++k) tokens += claims[i].chances[static_cast<size_t>(k)];
+    if (counts[i] > 0) tokens -= claims[i].toll;
     if (!claims[i].sunk) chained.push_back(counts[i]);
   }
   double ms = costs.forward.ms(rows) + overhead_ms;
