@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Plants one fault at a time in a copy of the sources and demands that the named test turns red.
 
-A fault is a text and what stands there instead (plant_faults.py, plant_traps.py); the text occurs
-exactly once in its file, and tidy.plant checks that it still does. The copy lies in build/plant,
-with a build folder of its own, and only the binary that runs the named test is built.
+A fault is a text and what stands there instead (plant_faults.py, plant_traps.py, plant_memory.py);
+the text occurs exactly once in its file, and tidy.plant checks that it still does. The copy lies in
+build/plant, with a build folder of its own, and only the binary that runs the named test is built.
 
     tools/plant.py            all faults, a table; exit code 1 when one stays green or does not fit
     tools/plant.py NAME...    these
@@ -20,6 +20,7 @@ import sys
 import time
 
 from plant_faults import RULES
+from plant_memory import MEMORY
 from plant_traps import TRAPS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,7 +29,7 @@ SCRATCH = ROOT / "build" / "plant"
 COPIED = ["CMakeLists.txt", "cmake", "src", "tests", "bench", "models"]
 BUILD_LIMIT_S = 1800
 TEST_LIMIT_S = 120
-FAULTS = RULES + TRAPS
+FAULTS = RULES + TRAPS + MEMORY
 
 
 def path_of(fault):
