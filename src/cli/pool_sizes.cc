@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "memory/pool_layout.h"
+#include "memory/session_list.h"
 #include "scheduler/scheduler.h"
 
 namespace flashlane::cli {
@@ -15,6 +16,7 @@ namespace flashlane::cli {
 namespace {
 
 constexpr int64_t kMostPageRows = 1 << 16;
+constexpr int64_t kMostGrow = int64_t{1} << 30;
 constexpr double kMostGib = 1 << 20;
 constexpr double kMib = 1024.0 * 1024.0;
 
@@ -71,6 +73,27 @@ Result<int> kept_pages(const std::optional<double>& gib, const memory::PoolLayou
                  static_cast<double>(least) * static_cast<double>(layout.page_bytes()) / kGib);
 }
 
+// All sessions that were listed, or a refusal.
+Status fit_sessions(const Parallel& parallel, const memory::PoolLayout& layout,
+                    const std::vector<int>& sessions, size_t room_bytes,
+                    runner::RunnerOptions& runner) {
+  const int count = static_cast<int>(sessions.size());
+  if (parallel.asked == Asked::kNumber && parallel.number != count) {
+    return invalid(
+        "--parallel {} and --session-contexts, which makes {} sessions with the one of the "
+        "whole context, don't agree",
+        parallel.number, count);
+  }
+  runner.slots = count;
+  runner.pages = 0;
+  for (const int rows : sessions) runner.pages += layout.state_pages() + layout.pages_for(rows);
+  const double bytes =
+      (static_cast<double>(runner.pages) + 1) * static_cast<double>(layout.page_bytes());
+  if (bytes <= static_cast<double>(room_bytes)) return {};
+  return invalid("--session-contexts: {} sessions take {} pages, {:.3f} GiB; {:.3f} GiB are left",
+                 count, runner.pages, bytes / kGib, static_cast<double>(room_bytes) / kGib);
+}
+
 // Pages that `slots` sequences have by default.
 int usual_pages(const memory::PoolLayout& layout, int slots, int context) {
   return layout.need(context) + (slots - 1) * layout.need(std::min(context, kFurtherPositions));
@@ -86,12 +109,39 @@ void add_pool_options(OptionTable& table, PoolOptions& options) {
                 "positions of a page of the pool, a multiple of the model's block; default 256, or "
                 "more where a state needs it; changes no bit of a reply",
                 Reach::kEverywhere, {"TF_FLASHNEXT_KV_PAGES"});
+  table.text(
+      "session-contexts", options.session_contexts, {},
+      "sized sessions beside the one of the whole context: tokens of each, with xN for "
+      "several, as in 16384x2,4096x4; a reply that outgrows its session moves to a larger one "
+      "or waits for one; default: none, one pool for all",
+      Reach::kEverywhere, {"FLASHNEXT_SLOT_CONTEXTS"});
+  table.integer("session-grow", options.session_grow, 1, kMostGrow,
+                "reply tokens that a session must hold when a reply begins in it; default 8192",
+                Reach::kEverywhere, {"FLASHNEXT_SLOT_GROW"});
   table.number("prompt-cache-gib", options.prompt_cache_gib, 0, kMostGib,
                "memory for states of prompts, from which later ones that begin alike go on; 0 = "
                "none; default 1, or a tenth of what is left");
   table.text("state-pages", options.state_pages, {"0", "1"},
              "1: a sequence's states lie in any free pages; 0: in consecutive ones; default 1",
              Reach::kEverywhere, {"TF_FLASHNEXT_STATE_PAGES"});
+}
+
+Result<std::vector<int>> session_rows(const PoolOptions& options, int context) {
+  std::vector<int> rows;
+  if (!options.session_contexts.has_value()) {
+    if (!options.session_grow.has_value()) return rows;
+    return invalid("--session-grow {} has no meaning without --session-contexts",
+                   *options.session_grow);
+  }
+  rows.push_back(context + memory::kSessionMargin);
+  const auto listed = memory::parse_session_list(*options.session_contexts,
+                                                 scheduler::kMostSlots - 1, rows.front());
+  if (!listed.ok()) {
+    return Error{listed.error().code,
+                 fmt::format("--session-contexts: {}", listed.error().message)};
+  }
+  rows.insert(rows.end(), listed->begin(), listed->end());
+  return rows;
 }
 
 Status choose_pages(const PoolOptions& options, const ModelOutline& outline,
@@ -110,12 +160,14 @@ Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const M
   ASSIGN_OR_RETURN(const Parallel parallel, parse_parallel(options.parallel));
   ASSIGN_OR_RETURN(const runner::Storage storage, runner::sequence_storage(outline.shape, runner));
   const memory::PoolLayout& layout = storage.pool;
+  ASSIGN_OR_RETURN(const std::vector<int> sessions, session_rows(options, runner.context));
   runner.slots = 1;
   runner.pages = layout.need(runner.context);
   runner.kept_pages = 0;
   ASSIGN_OR_RETURN(size_t room_bytes, room_for_pool(outline, model, runner));
   ASSIGN_OR_RETURN(runner.kept_pages, kept_pages(options.prompt_cache_gib, layout, room_bytes));
   room_bytes -= static_cast<size_t>(runner.kept_pages) * layout.page_bytes();
+  if (!sessions.empty()) return fit_sessions(parallel, layout, sessions, room_bytes, runner);
   const int most = parallel.asked == Asked::kAuto     ? scheduler::kMostSlots
                    : parallel.asked == Asked::kNumber ? parallel.number
                                                       : kDefaultParallel;

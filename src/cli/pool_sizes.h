@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/loading.h"
@@ -17,8 +18,11 @@ struct PoolOptions {
   std::optional<int64_t> kv_page_rows;
   std::optional<std::string> state_pages;
   std::optional<double> prompt_cache_gib;
+  std::optional<std::string> session_contexts;
+  std::optional<int64_t> session_grow;
 };
-// --parallel, --kv-page-rows, --state-pages, --prompt-cache-gib.
+// --parallel, --kv-page-rows, --state-pages, --prompt-cache-gib, --session-contexts,
+// --session-grow.
 void add_pool_options(OptionTable& table, PoolOptions& options);
 
 // Page rows and the form of states: what was asked for, refused by name where it can't be, else
@@ -40,6 +44,11 @@ inline constexpr double kDefaultCacheGib = 1;
 // does.
 Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const ModelOptions& model,
                 runner::RunnerOptions& runner);
+
+// Rows of each session, the first one's for the whole context; none without --session-contexts
+// (Z1, Z5).
+Result<std::vector<int>> session_rows(const PoolOptions& options, int context);
+inline constexpr int kDefaultSessionGrow = 8192;
 
 // What a sequence takes of the pool, how many of which size it holds, and page rows that would
 // waste less, as lines for people (P8).

@@ -10,6 +10,7 @@
 #include "cli/serving.h"
 #include "cli/signals.h"
 #include "scheduler/step_share.h"
+#include "server/log.h"
 #include "server/server.h"
 #include "text/chat_template.h"
 
@@ -34,23 +35,7 @@ struct ServeOptions {
   bool unpriced = false;
   bool lone_unpriced = false;
   bool no_lone = false;
-  // Options of what is not built yet: declared so that they are refused by name.
-  std::optional<std::string> session_contexts;
-  std::optional<int64_t> session_grow;
 };
-
-Error not_built(const std::string& option, const std::string& only) {
-  return error(ErrorCode::kUnsupported, "--{} is not built yet; {}", option, only);
-}
-
-// No sequence moves.
-Status check_built(const ServeOptions& options) {
-  if (options.session_contexts.has_value()) {
-    return not_built("session-contexts", "--context sizes every sequence");
-  }
-  if (options.session_grow.has_value()) return not_built("session-grow", "nothing grows");
-  return {};
-}
 
 struct Serving {
   ModelTexts texts;
@@ -105,7 +90,6 @@ void print_start(const ModelOutline& outline, const MemoryPlan& plan,
 }
 
 Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
-  RETURN_IF_ERROR(check_built(options));
   install_signals(static_cast<int>(Exit::kOk));
   ASSIGN_OR_RETURN(const ModelOutline outline, outline_model(options.model));
   ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(options.sizes, outline));
@@ -116,6 +100,10 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   sizes.pricing.lone_priced = !options.lone_unpriced;
   sizes.pricing.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   RETURN_IF_ERROR(fit_pool(options.sizes.pool, outline, options.model, sizes.runner));
+  ASSIGN_OR_RETURN(sizes.sessions, session_rows(options.sizes.pool, sizes.runner.context));
+  sizes.session_grow =
+      static_cast<int>(options.sizes.pool.session_grow.value_or(kDefaultSessionGrow));
+  sizes.report = [](const std::string& line) { server::log("{}", line); };
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
   print_start(outline, plan, sizes.runner, table);
@@ -142,15 +130,6 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   (*started)->wait();
   serving.engine->stop();
   return Exit::kOk;
-}
-
-void add_later_options(OptionTable& table, ServeOptions& options) {
-  constexpr Reach kBoth = Reach::kEverywhere;
-  const std::string later = "not built yet: ";
-  table.text("session-contexts", options.session_contexts, {}, later + "sized sessions", kBoth,
-             {"FLASHNEXT_SLOT_CONTEXTS"});
-  table.integer("session-grow", options.session_grow, 0, kMostPositions, later + "growth step",
-                kBoth, {"FLASHNEXT_SLOT_GROW"});
 }
 
 }  // namespace
@@ -192,7 +171,6 @@ Command serve_command(CLI::App& root) {
              Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});
   table.unsigned_integer("seed-salt", options->seed_salt,
                          "mixed into the seeds of requests that bring none; default 0");
-  add_later_options(table, *options);
   command.run = [options, &table] { return run_serve(*options, table); };
   return command;
 }

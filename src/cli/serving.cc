@@ -120,6 +120,9 @@ engine::EngineOptions engine_options(const model::Model& model, const ServingSiz
   engine::EngineOptions engine;
   engine.scheduler.context = sizes.runner.context;
   engine.scheduler.slots = sizes.runner.slots;
+  engine.scheduler.sessions = sizes.sessions;
+  engine.scheduler.session_grow = sizes.session_grow;
+  engine.report = sizes.report;
   engine.scheduler.decode_share = sizes.decode_share;
   engine.scheduler.lone_priced = sizes.pricing.lone_priced;
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;

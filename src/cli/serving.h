@@ -37,6 +37,9 @@ struct PricingOptions {
 struct ServingSizes {
   runner::RunnerOptions runner;
   int prefill_chunk = 0;
+  std::vector<int> sessions = {};  // rows of each; none: one pool for all
+  int session_grow = kDefaultSessionGrow;
+  std::function<void(const std::string&)> report = {};  // of the engine: lines for people
   double decode_share = 0.5;
   bool prompt_lookup = true;
   PricingOptions pricing;

@@ -59,6 +59,7 @@ struct Counters {
   // All rows of a step are of one kind.
   void count_step(const scheduler::StepPlan& plan, double run_ms) {
     CHECK(!plan.empty());
+    if (!plan.moves.empty()) return;  // counted as moves
     const bool prompt =
         !plan.segments.empty() && plan.segments.front().kind == scheduler::SegmentKind::kPrefill;
     StepCounts& counts =

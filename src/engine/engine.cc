@@ -226,6 +226,21 @@ void Engine::State::account(const Event& event) {
         request.prefilled = event.prefilled;
       }
       break;
+    case Event::Kind::kPaused:
+      ++current.pauses_total;
+      if (options.report) {
+        options.report(fmt::format("reply {} at {} waits for a session of more than {} rows",
+                                   event.sequence.value, event.position, event.capacity));
+      }
+      break;
+    case Event::Kind::kMoved:
+      ++current.moves_total;
+      if (options.report) {
+        options.report(fmt::format("reply {} at {} moved from a session of {} rows to one of {}",
+                                   event.sequence.value, event.position, event.capacity,
+                                   event.new_capacity));
+      }
+      break;
     case Event::Kind::kTokens:
       moments.last_token = clock->now();
       if (!moments.first_token) {
@@ -256,11 +271,13 @@ Usage Engine::State::usage() const {
   return {.slots = options.scheduler.slots,
           .slots_in_use = scheduler.running(),
           .sequences = static_cast<int>(live.size()),
-          .pool = scheduler.pages()};
+          .pool = scheduler.pages(),
+          .sessions = scheduler.sessions()};
 }
 
 void Engine::State::send(const Event& event) {
-  if (event.kind == Event::Kind::kStarted) return;
+  const bool told = event.kind == Event::Kind::kPrefilled || event.kind == Event::Kind::kTokens;
+  if (!told) return;
   Live& request = find(event.sequence);
   if (request.failure) return;
   if (request.reply->events.size() >= options.events) {

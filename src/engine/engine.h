@@ -77,6 +77,8 @@ struct EngineOptions {
   size_t inbox = 128;    // requests that may wait for their turn; full = kNoCapacity
   size_t events = 4096;  // per request, the last one not counted
   std::shared_ptr<const Clock> clock = {};  // null = SteadyClock
+  // Lines for people about what the engine does; called on its thread. May be null.
+  std::function<void(const std::string&)> report = {};
 };
 
 // The options, with pages handed out of this runner's pool.
@@ -92,6 +94,7 @@ struct Usage {
   int slots_in_use = 0;
   int sequences = 0;  // requests that the engine's thread holds
   memory::PoolUsage pool = {};
+  scheduler::SessionUsage sessions = {};
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
@@ -108,7 +111,9 @@ struct Status {
   Usage usage = {};
   Usage usage_at_load = {};
   memory::PromptCacheUsage prompt_cache = {};
-  bool failed = false;  // the device was lost: nothing will run again
+  int64_t moves_total = 0;   // of replies to larger sessions
+  int64_t pauses_total = 0;  // of replies that waited for one
+  bool failed = false;       // the device was lost: nothing will run again
 };
 
 class Engine {

@@ -36,6 +36,13 @@ class HeadBacklog {
     count_ = 0;
   }
 
+  // The same rows, in other blocks that hold them now.
+  void move_to(std::span<std::byte* const> blocks) {
+    const int count = count_;
+    place(blocks);
+    count_ = count;
+  }
+
   int first() const { return first_; }  // position of the first row
   int count() const { return count_; }
   int end() const { return first_ + count_; }

@@ -211,13 +211,36 @@ Status check_restore(const scheduler::Restore& restore, size_t index, const Plan
   return check_page_ids("restore", index, restore.new_pages, limits.pages);
 }
 
+Status check_move(const scheduler::Move& move, size_t index, const PlanLimits& limits,
+                  std::span<const SlotProgress> slots) {
+  if (move.slot < 0 || move.slot >= limits.slots) {
+    return refuse("move {} names slot {}; there are {}", index, move.slot, limits.slots);
+  }
+  const SlotProgress& slot = slots[static_cast<size_t>(move.slot)];
+  if (static_cast<int64_t>(move.state_pages.size()) != limits.state_pages ||
+      static_cast<int64_t>(move.pages.size()) != slot.mapped_pages) {
+    return refuse("move {} has {} state pages and {} for rows; slot {} has {} and {}", index,
+                  move.state_pages.size(), move.pages.size(), move.slot, limits.state_pages,
+                  slot.mapped_pages);
+  }
+  RETURN_IF_ERROR(check_page_ids("move", index, move.state_pages, limits.pages));
+  return check_page_ids("move", index, move.pages, limits.pages);
+}
+
 }  // namespace
 
 Status check_plan(const StepPlan& plan, const PlanLimits& limits,
                   std::span<const SlotProgress> slots) {
   if (plan.empty()) return refuse("the plan is empty");
+  const int kinds = static_cast<int>(!plan.segments.empty()) +
+                    static_cast<int>(!plan.restores.empty()) +
+                    static_cast<int>(!plan.moves.empty());
+  if (kinds > 1) return refuse("the plan mixes segments, restores and moves");
+  for (size_t i = 0; i < plan.moves.size(); ++i) {
+    RETURN_IF_ERROR(check_move(plan.moves[i], i, limits, slots));
+  }
+  if (!plan.moves.empty()) return {};
   if (!plan.restores.empty()) {
-    if (!plan.segments.empty()) return refuse("the plan mixes restores and segments");
     for (size_t i = 0; i < plan.restores.size(); ++i) {
       RETURN_IF_ERROR(check_restore(plan.restores[i], i, limits));
     }

@@ -84,6 +84,7 @@ struct Runner::State {
   State(model::Model& loaded, const RunnerOptions& chosen, Storage sequence_storage);
 
   StepResult run(const StepPlan& plan);
+  void run_moves(const StepPlan& plan, StepResult& result);
   void run_restores(const StepPlan& plan, StepResult& result);
   void run_prefill(const StepPlan& plan, StepResult& result);
   void keep_states(const StepPlan& plan, StepResult& result);
@@ -175,7 +176,9 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
 StepResult Runner::State::run(const StepPlan& plan) {
   StepResult result;
   result.segments.resize(plan.segments.size());
-  if (!plan.restores.empty()) {
+  if (!plan.moves.empty()) {
+    run_moves(plan, result);
+  } else if (!plan.restores.empty()) {
     run_restores(plan, result);
   } else if (plan.segments.front().kind == SegmentKind::kPrefill) {
     run_prefill(plan, result);
@@ -183,6 +186,24 @@ StepResult Runner::State::run(const StepPlan& plan) {
     run_verify(plan, result);
   }
   return result;
+}
+
+// Whole pages, so the state needs no settling: records, and rows that wait for the head, go along.
+void Runner::State::run_moves(const StepPlan& plan, StepResult& result) {
+  for (const scheduler::Move& move : plan.moves) {
+    Slot& slot_of = slots[static_cast<size_t>(move.slot)];
+    SlotProgress& reached = progress[static_cast<size_t>(move.slot)];
+    const auto copy = [&](std::span<const memory::PageId> from,
+                          std::span<const memory::PageId> to) {
+      for (size_t i = 0; i < to.size(); ++i) {
+        std::memcpy(page_at(pool, to[i]), page_at(pool, from[i]), storage.pool.page_bytes());
+      }
+    };
+    copy(slot_of.state_pages(), move.state_pages);
+    copy(slot_of.page_table(reached), move.pages);
+    slot_of.move_to(move.state_pages, move.pages, reached);
+    result.moved.push_back(true);
+  }
 }
 
 // Kept pages over the sequence's own, whole: what lies in them beside the state is of no meaning.

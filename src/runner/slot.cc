@@ -41,7 +41,8 @@ size_t Slot::bytes(const Storage& storage, int context) {
          storage.piece_bytes.size() * sizeof(std::byte*);
 }
 
-void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progress) {
+// Where the pieces lie in these pages.
+void Slot::point_at(std::span<const memory::PageId> state_pages) {
   const memory::Packing& packing = storage_.pool.packing();
   CHECK_EQ(static_cast<int>(state_pages.size()), packing.pages);
   std::copy(state_pages.begin(), state_pages.end(), state_pages_.begin());
@@ -49,14 +50,27 @@ void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progr
     const memory::PiecePlace& place = packing.places[i];
     const auto page = static_cast<size_t>(state_pages[static_cast<size_t>(place.page)]);
     pieces_[i] = pool_ + page * storage_.pool.page_bytes() + place.offset;
+  }
+  model::bind_state(state_, shape_, std::span(pieces_).first(storage_.rows.pieces.size()));
+}
+
+void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progress) {
+  point_at(state_pages);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
     std::memset(pieces_[i], 0, storage_.piece_bytes[i]);
   }
-  const size_t own = storage_.rows.pieces.size();
-  model::bind_state(state_, shape_, std::span(pieces_).first(own));
-  backlog_.place(std::span(pieces_).subspan(own));
+  backlog_.place(std::span(pieces_).subspan(storage_.rows.pieces.size()));
   state_.pending_rows = 0;
   history_.clear();
   progress = {};
+}
+
+void Slot::move_to(std::span<const memory::PageId> state_pages,
+                   std::span<const memory::PageId> pages, SlotProgress& progress) {
+  CHECK_EQ(static_cast<int>(pages.size()), progress.mapped_pages);
+  point_at(state_pages);
+  backlog_.move_to(std::span(pieces_).subspan(storage_.rows.pieces.size()));
+  std::copy(pages.begin(), pages.end(), page_table_.begin());
 }
 
 void Slot::map(std::span<const memory::PageId> pages, SlotProgress& progress) {

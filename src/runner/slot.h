@@ -32,6 +32,9 @@ class Slot {
   void open(std::span<const memory::PageId> state_pages, SlotProgress& progress);
   // The next pages of its rows.
   void map(std::span<const memory::PageId> pages, SlotProgress& progress);
+  // Goes on in other pages, which hold what its own held: the state's, and as many as are mapped.
+  void move_to(std::span<const memory::PageId> state_pages, std::span<const memory::PageId> pages,
+               SlotProgress& progress);
   // After open and map: the slot goes on behind `tokens`, whose rows and states now lie in its
   // pages. The MTP head makes its last row again, since the token after it may be another one now.
   void resume(std::span<const int32_t> tokens, bool has_head, SlotProgress& progress);
@@ -51,6 +54,8 @@ class Slot {
   std::span<const memory::PageId> state_pages() const { return state_pages_; }
 
  private:
+  void point_at(std::span<const memory::PageId> state_pages);
+
   const model::ModelShape& shape_;
   const Storage& storage_;
   std::byte* pool_;

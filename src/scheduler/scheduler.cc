@@ -2,10 +2,8 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -18,90 +16,12 @@
 #include "scheduler/step_share.h"
 
 namespace flashlane::scheduler {
-namespace {
-
-Error refuse(const char* field, Error refusal) {
-  refusal.field = field;
-  return refusal;
-}
-
-Status check_sampling(const Sampling& sampling) {
-  const auto out_of = [](const char* field, double value, std::string_view range) {
-    return refuse(field, invalid("{} is {}; it must be {}", field, value, range));
-  };
-  if (!(std::isfinite(sampling.temperature) && sampling.temperature >= 0)) {
-    return out_of("temperature", sampling.temperature, "0 or more");
-  }
-  if (sampling.top_k < 0) return out_of("top_k", sampling.top_k, "0 or more");
-  if (!(sampling.top_p >= 0 && sampling.top_p <= 1)) {
-    return out_of("top_p", sampling.top_p, "from 0 to 1");
-  }
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
-    return out_of("min_p", sampling.min_p, "from 0 to 1");
-  }
-  const std::pair<const char*, float> penalties[] = {
-      {"presence_penalty", sampling.presence_penalty},
-      {"frequency_penalty", sampling.frequency_penalty}};
-  for (const auto& [field, penalty] : penalties) {
-    if (std::fabs(static_cast<double>(penalty)) <= kMostPenalty) continue;
-    return out_of(field, penalty, fmt::format("from {} to {}", -kMostPenalty, kMostPenalty));
-  }
-  const float repetition = sampling.repetition_penalty;
-  if (!(repetition >= static_cast<float>(kLeastRepetitionPenalty) &&
-        repetition <= static_cast<float>(kMostRepetitionPenalty))) {
-    return out_of("repetition_penalty", repetition,
-                  fmt::format("from {} to {}", kLeastRepetitionPenalty, kMostRepetitionPenalty));
-  }
-  return {};
-}
-
-}  // namespace
-
-Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
-  if (spec.prompt.empty()) return refuse("prompt", invalid("the prompt has no tokens"));
-  if (spec.max_tokens < 1) {
-    return refuse("max_tokens", invalid("max_tokens is {}; it must be 1 or more", spec.max_tokens));
-  }
-  const auto context = static_cast<uint64_t>(options.context);
-  if (uint64_t{spec.prompt.size()} + static_cast<uint64_t>(spec.max_tokens) > context) {
-    return refuse("max_tokens", invalid("prompt {} + {} new tokens exceeds the context of {}",
-                                        spec.prompt.size(), spec.max_tokens, options.context));
-  }
-  const int rows = static_cast<int>(spec.prompt.size()) + spec.max_tokens;
-  const int need = options.pool.need(rows);
-  if (need > pool_pages(options)) {
-    return refuse("max_tokens",
-                  invalid("prompt {} + {} new tokens need {} pages; the pool has {}",
-                          spec.prompt.size(), spec.max_tokens, need, pool_pages(options)));
-  }
-  for (size_t i = 0; i < spec.prompt.size(); ++i) {
-    const int32_t token = spec.prompt[i];
-    if (token < 0 || (options.vocabulary > 0 && token >= options.vocabulary)) {
-      return refuse("prompt", invalid("prompt token {} is {}; the vocabulary has ids 0 to {}", i,
-                                      token, options.vocabulary - 1));
-    }
-  }
-  const bool stops = std::any_of(spec.stop_strings.begin(), spec.stop_strings.end(),
-                                 [](const std::string& stop) { return !stop.empty(); });
-  if (stops && options.token_bytes == nullptr) {
-    return refuse("stop", invalid("stop strings need a tokenizer, and this model has none"));
-  }
-  if (spec.logprobs < -1 || spec.logprobs > kMostLogprobs) {
-    return refuse("logprobs", invalid("logprobs is {}; it must be -1 (none) to {}", spec.logprobs,
-                                      kMostLogprobs));
-  }
-  return check_sampling(spec.sampling);
-}
-
-int pool_pages(const SchedulerOptions& options) {
-  return options.pages > 0 ? options.pages : options.slots * options.pool.need(options.context);
-}
-
 struct Scheduler::State {
   explicit State(SchedulerOptions chosen)
       : options(std::move(chosen)),
         slots(static_cast<size_t>(options.slots)),
-        pages(options.pool, pool_pages(options), options.slots),
+        pages(options.pool, pool_pages(options), options.slots, options.sessions,
+              options.session_grow),
         states({.pages = options.kept_pages,
                 .page_rows = options.pool.page_rows(),
                 .state_pages = options.pool.state_pages(),
@@ -130,6 +50,7 @@ struct Scheduler::State {
   void admit();
   void admit(std::unique_ptr<Sequence> sequence, size_t slot);
   std::vector<Sequence*> in_phase(Phase phase) const;
+  StepPlan plan_moves();
   StepPlan plan_restores();
   StepPlan plan_prompts(const std::vector<Sequence*>& prompts, bool replies_run);
   StepPlan plan_decode(const std::vector<Sequence*>& replies);
@@ -138,6 +59,7 @@ struct Scheduler::State {
   void deliver(Sequence& sequence, size_t drawn, Landed landed);
   void ask_for_drafts(StepPlan& plan, const std::vector<Sequence*>& sequences, size_t others);
   static bool any_sampled(const std::vector<Sequence*>& sequences);
+  void commit_move(const Move& move, bool worked, const Error& error);
   void commit_restore(const Restore& restore, bool worked);
   Sequence* landed(int slot, SequenceId id);
 };
@@ -188,7 +110,7 @@ void Scheduler::State::admit() {
   size_t next = 0;
   for (auto slot = free_slot(); slot != slots.end() && next < waiting.size(); slot = free_slot()) {
     Sequence& sequence = *waiting[next];
-    if (!pages.admit(sequence.most_rows(), sequence.pages)) {
+    if (!pages.admit(sequence.prompt_size(), sequence.spec.max_tokens, sequence.pages)) {
       if (sequence.overtaken >= kMostOvertaken) return;
       ++next;
       continue;
@@ -211,6 +133,38 @@ void Scheduler::State::admit(std::unique_ptr<Sequence> sequence, size_t slot) {
   states.admit(sequence->spec.prompt, sequence->spec.marks, sequence->states);
   running.push_back(sequence.get());
   slots[slot] = std::move(sequence);
+}
+
+// Replies that outgrow their sessions, those that wait already first: each moves to a larger
+// session or waits, on a step that would still fit. It waits only for a session that exists, and
+// whoever has the largest never waits.
+StepPlan Scheduler::State::plan_moves() {
+  StepPlan plan;
+  std::vector<Sequence*> replies = in_phase(Phase::kPaused);
+  const std::vector<Sequence*> others = in_phase(Phase::kDecoding);
+  replies.insert(replies.end(), others.begin(), others.end());
+  for (Sequence* sequence : replies) {
+    const int position = sequence->reply_position();
+    const memory::Room room = pages.room(
+        sequence->pages, position, kMostDecodeRows + options.max_draft, sequence->most_rows());
+    if (room == memory::Room::kEnough) continue;
+    CHECK(room != memory::Room::kFull);  // check_spec asked for the largest
+    const int capacity = pages.capacity(sequence->pages.session);
+    if (room == memory::Room::kMove) {
+      Move move{.sequence = sequence->id, .slot = sequence->slot};
+      pages.begin_move(sequence->pages, sequence->most_rows(), move);
+      sequence->in_flight = true;
+      plan.moves.push_back(std::move(move));
+    } else if (sequence->phase == Phase::kDecoding) {
+      sequence->phase = Phase::kPaused;
+      trace.add(TraceKind::kPause, sequence->id, {position, capacity});
+      events.push_back({.kind = Event::Kind::kPaused,
+                        .sequence = sequence->id,
+                        .position = position,
+                        .capacity = capacity});
+    }
+  }
+  return plan;
 }
 
 // Sequences that go on from a kept state, before anything else of them runs: copies, no forward.
@@ -386,6 +340,27 @@ void Scheduler::State::commit_prefill(Sequence& sequence, const Segment& segment
   deliver(sequence, result.tokens.size(), sequence.commit_first(result));
 }
 
+// Only want of a session keeps a reply waiting: a move that did not work ends it.
+void Scheduler::State::commit_move(const Move& move, bool worked, const Error& error) {
+  Sequence* sequence = landed(move.slot, move.sequence);
+  if (sequence == nullptr) return;
+  const int capacity = pages.capacity(sequence->pages.session);
+  pages.end_move(sequence->pages, worked);
+  if (!worked) return retire(*sequence, FinishReason::kError, error);
+  const int position = sequence->reply_position();
+  const int larger = pages.capacity(sequence->pages.session);
+  trace.add(TraceKind::kMove, sequence->id, {position, capacity, larger});
+  events.push_back({.kind = Event::Kind::kMoved,
+                    .sequence = sequence->id,
+                    .position = position,
+                    .capacity = capacity,
+                    .new_capacity = larger});
+  // As one that begins: behind those that wait for their turn.
+  if (std::exchange(sequence->phase, Phase::kDecoding) == Phase::kPaused) {
+    sequence->served = decode_steps;
+  }
+}
+
 // Where it did not work the prompt goes in from its beginning.
 void Scheduler::State::commit_restore(const Restore& restore, bool worked) {
   Sequence& own = *slots[static_cast<size_t>(restore.slot)];
@@ -463,11 +438,13 @@ void Scheduler::cancel(SequenceId id) {
 StepPlan Scheduler::plan() {
   State& state = *state_;
   CHECK(!state.in_flight);
-  state.admit();
-  StepPlan restores = state.plan_restores();
-  if (!restores.empty()) {
+  // What was freed goes to those that wait for it in the middle before it goes to new ones.
+  for (const auto step : {&State::plan_moves, &State::plan_restores}) {
+    if (step == &State::plan_restores) state.admit();
+    StepPlan plan = (state.*step)();
+    if (plan.empty()) continue;
     state.in_flight = true;
-    return restores;
+    return plan;
   }
   const std::vector<Sequence*> prompts = state.in_phase(Phase::kPrefilling);
   const std::vector<Sequence*> replies = state.in_phase(Phase::kDecoding);
@@ -489,9 +466,14 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result) {
   CHECK(state.in_flight);
   CHECK_EQ(plan.segments.size(), result.segments.size());
   CHECK_EQ(plan.restores.size(), result.restored.size());
+  CHECK_EQ(plan.moves.size(), result.moved.size());
   state.in_flight = false;
   for (size_t i = 0; i < plan.restores.size(); ++i) {
     state.commit_restore(plan.restores[i], result.restored[i]);
+  }
+  for (size_t i = 0; i < plan.moves.size(); ++i) {
+    state.commit_move(plan.moves[i], result.moved[i],
+                      error(ErrorCode::kInternal, "could not move to a larger session"));
   }
   if (plan.segments.empty()) return;
   state.observe(plan, result.elapsed_ms);
@@ -522,6 +504,7 @@ void Scheduler::fail(const StepPlan& plan, const Error& error) {
   state.in_flight = false;
   const bool shared_prompts =
       plan.segments.size() > 1 && plan.segments.front().kind == SegmentKind::kPrefill;
+  for (const Move& move : plan.moves) state.commit_move(move, false, error);
   // What a failed restore would have read can be read no more; its prompt begins anew.
   const bool lost = error.code == ErrorCode::kDeviceLost;
   for (const Restore& restore : plan.restores) {
@@ -562,6 +545,10 @@ int Scheduler::running() const {
 
 memory::PromptCacheUsage Scheduler::kept() const {
   return state_->states.usage();
+}
+
+SessionUsage Scheduler::sessions() const {
+  return state_->pages.sessions();
 }
 
 memory::PoolUsage Scheduler::pages() const {

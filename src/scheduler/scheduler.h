@@ -17,6 +17,7 @@
 #include "scheduler/cost_table.h"
 #include "scheduler/draft_stats.h"
 #include "scheduler/reply_rules.h"
+#include "scheduler/sequence_pages.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 #include "scheduler/stop.h"
@@ -48,13 +49,17 @@ struct PromptReuse {
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 
 struct Event {
-  enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kFinished };
+  enum class Kind : uint8_t { kStarted, kPrefilled, kTokens, kPaused, kMoved, kFinished };
   Kind kind = Kind::kTokens;
   SequenceId sequence = {};
   std::vector<int32_t> tokens = {};          // kTokens: newly committed reply tokens
   std::vector<TokenLogprobs> logprobs = {};  // kTokens: one for each, if asked for
   int prefilled = 0;                         // kPrefilled: prompt tokens done so far
   int cached = 0;  // kPrefilled: of them, those that were restored just now
+  // kPaused, kMoved: where it stands, the rows of its session and of the one that it moved to.
+  int position = 0;
+  int capacity = 0;
+  int new_capacity = 0;
   // kFinished:
   FinishReason reason = FinishReason::kStop;
   Error error = {};  // kError
@@ -70,6 +75,11 @@ struct SchedulerOptions {
   // slots need for a whole context each.
   memory::PoolLayout pool = {};
   int pages = 0;
+  // Sized sessions: how many rows each holds, the first one a whole context with its margin; none:
+  // the pool serves. A sequence begins in the smallest that holds its prompt and so many tokens of
+  // its reply.
+  std::vector<int> sessions = {};
+  int session_grow = 8192;
   // Pages of the arena where states of prompts are kept; 0: none are. The wanted ones apart, they
   // lie at least so many tokens from each other.
   int kept_pages = 0;
@@ -126,10 +136,11 @@ class Scheduler {
   // Every decision so far.
   const Trace& trace() const;
 
-  int running() const;  // prefilling or decoding
+  int running() const;  // prefilling, decoding or paused
   int waiting() const;
   memory::PoolUsage pages() const;
   memory::PromptCacheUsage kept() const;
+  SessionUsage sessions() const;
 
  private:
   struct State;

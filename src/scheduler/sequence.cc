@@ -81,7 +81,7 @@ Segment Sequence::verify_segment(const Window& window, int rows, int depth) cons
   return {.sequence = id,
           .slot = slot,
           .kind = SegmentKind::kVerify,
-          .start_position = prompt_size() + rules.emitted() - 1,
+          .start_position = reply_position(),
           .tokens = std::move(tokens),
           .forced_rows = forced_rows,
           .next_token = -1,

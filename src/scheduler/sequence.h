@@ -16,7 +16,8 @@
 
 namespace flashlane::scheduler {
 
-enum class Phase : uint8_t { kWaiting, kPrefilling, kDecoding, kRetiring };
+// kPaused: waits for a larger session, between two steps.
+enum class Phase : uint8_t { kWaiting, kPrefilling, kDecoding, kPaused, kRetiring };
 
 // Where the rows behind a segment's pending token come from.
 enum class DraftSource : uint8_t { kNone, kForced, kLookup, kHead };
@@ -57,6 +58,8 @@ struct Sequence {
   DraftSource source = DraftSource::kNone;
   bool was_alone = false;
 
+  // Of the first row of the next window: rows committed so far.
+  int reply_position() const { return prompt_size() + rules.emitted() - 1; }
   int most_rows() const { return prompt_size() + spec.max_tokens; }
   int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
   int prompt_left() const { return prompt_size() - prefilled; }

@@ -90,11 +90,20 @@ struct Restore {
   std::vector<memory::PageId> new_pages = {};
 };
 
-// Restores or segments, never both.
+// A sequence goes on in other pages: copies of its state pages, and of all pages in its table.
+struct Move {
+  SequenceId sequence = {};
+  int slot = 0;
+  std::vector<memory::PageId> state_pages = {};
+  std::vector<memory::PageId> pages = {};
+};
+
+// Of one kind, never two.
 struct StepPlan {
   std::vector<Segment> segments = {};
   std::vector<Restore> restores = {};
-  bool empty() const { return segments.empty() && restores.empty(); }
+  std::vector<Move> moves = {};
+  bool empty() const { return segments.empty() && restores.empty() && moves.empty(); }
 };
 
 }  // namespace flashlane::scheduler

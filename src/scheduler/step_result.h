@@ -39,6 +39,8 @@ struct StepResult {
   std::vector<SegmentResult> segments = {};
   // Whether each of the plan's restores worked; the slot of one that did not must start afresh.
   std::vector<bool> restored = {};
+  // Whether each of the plan's moves worked; a sequence whose move did not stands where it stood.
+  std::vector<bool> moved = {};
   // From plan to result, as whoever ran the step saw it; decides how prompts and replies share the
   // time, and no token.
   double elapsed_ms = 0;

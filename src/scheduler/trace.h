@@ -19,6 +19,8 @@ enum class TraceKind : uint8_t {
   kSubmit,      // [prompt tokens, most reply tokens, drafts or not]
   kCancel,      // [phase]
   kAdmit,       // [slot]
+  kPause,       // [position, capacity]
+  kMove,        // [position, capacity, new capacity]
   kRestore,     // [prompt tokens]
   kKeep,        // [worked or not]
   kPromptRows,  // [start position, rows, rows left behind them]

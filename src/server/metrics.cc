@@ -158,6 +158,17 @@ void add_prompt_cache(Families& families, const engine::Status& status) {
   families.gauge("flashlane_prompt_cache_pages_used", "Of them, those in use.", cache.used_pages);
 }
 
+void add_sessions(Families& families, const engine::Status& status) {
+  families.gauge("flashlane_sessions", "Sized sessions; 0 where the pool serves.",
+                 status.usage.sessions.sessions);
+  families.gauge("flashlane_sessions_free", "Of them, those that nobody has.",
+                 status.usage.sessions.free);
+  families.counter("flashlane_session_moves_total", "Replies that moved to a larger session.",
+                   status.moves_total);
+  families.counter("flashlane_session_waits_total", "Replies that waited for a larger session.",
+                   status.pauses_total);
+}
+
 void add_steps(Families& families, const engine::Counters& counters) {
   const auto by_kind = [&](auto value) {
     return std::vector<Labelled>{
@@ -197,6 +208,7 @@ std::string metrics_text(const engine::Status& status) {
   add_requests(families, status);
   add_drafts(families, status.drafts);
   add_prompt_cache(families, status);
+  add_sessions(families, status);
   add_steps(families, status.counters);
   add_times(families, status.counters);
   return families.text();

@@ -65,6 +65,8 @@ json::object usage_object(const engine::Usage& usage) {
   return {{"slots", usage.slots},
           {"slots_in_use", usage.slots_in_use},
           {"sequences", usage.sequences},
+          {"sessions", usage.sessions.sessions},
+          {"sessions_free", usage.sessions.free},
           {"pages", usage.pool.pages},
           {"pages_free", usage.pool.free},
           {"pages_promised", usage.pool.promised},
@@ -196,6 +198,8 @@ HttpResponse Server::State::status() const {
   out["waiting"] = now.waiting;
   out["usage"] = usage_object(now.usage);
   out["usage_at_load"] = usage_object(now.usage_at_load);
+  out["moves_total"] = now.moves_total;
+  out["pauses_total"] = now.pauses_total;
   out["prompt_cache"] = prompt_cache_object(now);
   out["requests_total"] = now.requests_total;
   out["prompt_tokens_total"] = now.prompt_tokens_total;

@@ -174,14 +174,27 @@ class BadInput(support.CommandTest):
         self.assertEqual(plan("--config", file, "--context", 4096)["context"], 4096)
         self.assertEqual(plan("--config", file)["step_rows"], 64)
 
-    def test_what_is_not_built_is_refused_by_name(self):
-        for option, value in [
-            ("--session-contexts", "4096x2"),
-            ("--session-grow", "8192"),
+    def test_sized_sessions(self):
+        def refuse(words, *arguments, **environment):
+            self.refuse(2, words, "info", *arguments, environment=environment)
+
+        for text, words in [
+            ("", []), ("4096,", ["entry 2"]), ("4096x", ["4096x"]), ("0", ["'0'"]),
+            ("4096x0", ["4096x0"]), ("-1", ["-1"]), (" 4096", [" 4096"]), ("4096 x2", ["4096 x2"]),
+            ("4096x16", ["15"]), ("99999999999", ["99999999999"]), ("2147483647", ["2147483647"]),
+            ("64x99999999999", ["64x99999999999"]), ("words", ["words"]),
         ]:
-            self.refuse(2, [option, "not built yet"], "serve", option, value)
-        self.refuse(2, ["session-grow", "not built yet"], "serve",
-                    environment={"FLASHNEXT_SLOT_GROW": "8192"})
+            refuse(["--session-contexts", *words], f"--session-contexts={text}")
+        refuse(["--session-grow 8", "--session-contexts"], "--session-grow", "8")
+        refuse(["--session-grow"], "--session-contexts", "4096", "--session-grow", "0")
+        refuse(["--parallel 2", "3 sessions"], "--session-contexts", "4096x2", "--parallel", "2")
+        refuse(["--session-contexts", "16 sessions", "GiB are left"],
+               "--session-contexts", "32768x15", "--memory-limit-gib", "2")
+        plan = self.succeed_json("info", "--json", "--prompt-cache-gib", "0", environment={
+            "FLASHNEXT_SLOT_CONTEXTS": "16384x2,4096", "FLASHNEXT_SLOT_GROW": "100"})["plan"]
+        self.assertEqual(plan["sequences"], 4)
+        # Pages of 256 positions for 32 more than each says, and three of state.
+        self.assertEqual(plan["pages"], 129 + 2 * 65 + 17 + 4 * 3)
 
     def test_pages_of_the_pool(self):
         for value in ["0", "-4", "65537", "words", " 256"]:

@@ -167,6 +167,38 @@ TEST_P(KeptStates, KeepingChangesNothing) {
   }
 }
 
+// Moved to other pages before its first reply step and in its middle, with drafts in hand and rows
+// that wait for the head, a sequence goes on as if it had never moved (Z3).
+TEST_P(KeptStates, MovedIsUnmoved) {
+  for (const int page_rows : {4, 16, 256}) {
+    for (const bool drafts : {true, false}) {
+      const auto runner = make_runner(page_rows);
+      const PlanLimits& limits = runner->limits();
+      const int rows = limits.context + kernels::kMaxWindow;
+      Stream stream{.prompt = make_tokens(50, 8), .uses_mtp = true};
+      stream.depth = drafts ? 3 : 0;
+      const Seen unmoved = finish(*runner, stream);
+      Seen moved;
+      int place = 0;
+      while (static_cast<int>(stream.reply.size()) < kReply && !HasFatalFailure()) {
+        step_together(*runner, {&stream});
+        if (!stream.reply.empty()) moved.drafts.push_back(stream.drafts);
+        // To the other slots' pages and back; the table is mapped whole.
+        place = (place + 1) % 3;
+        Segment there;
+        give_own_pages(there, limits, place * own_pages(limits, rows), rows);
+        const scheduler::Move move{.state_pages = there.state_pages, .pages = there.new_pages};
+        const auto result = runner->run({.moves = {move}});
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        EXPECT_EQ(result.value().moved, std::vector<bool>{true});
+      }
+      stream.reply.resize(kReply);
+      moved.reply = stream.reply;
+      EXPECT_EQ(moved, unmoved) << page_rows << " " << drafts;
+    }
+  }
+}
+
 // Who never drafts keeps the head's state all the same, for others who do.
 TEST_P(KeptStates, FromOneThatDoesNotDraft) {
   const auto runner = make_runner(16);
@@ -244,7 +276,16 @@ TEST(KeptStatesPlans, AreRefusedByName) {
   EXPECT_EQ(refusal([&](StepPlan& plan) { first(plan).new_pages.back() = -1; }),
             fmt::format("restore 0 names page -1; there are {}", runner->limits().pages));
   EXPECT_EQ(refusal([&](StepPlan& plan) { plan.segments.emplace_back(); }),
-            "the plan mixes restores and segments");
+            "the plan mixes segments, restores and moves");
+
+  const auto move_refusal = [&](scheduler::Move move) {
+    const auto result = runner->run({.moves = {std::move(move)}});
+    return result.ok() ? std::string("ran") : result.error().message;
+  };
+  EXPECT_EQ(move_refusal({.slot = -1}), "move 0 names slot -1; there are 2");
+  EXPECT_EQ(
+      move_refusal({.pages = {1}}),
+      fmt::format("move 0 has 0 state pages and 1 for rows; slot 0 has {} and 2", state_pages));
 
   Stream stream{.prompt = make_tokens(20, 1), .slot = 1, .uses_mtp = true};
   StepPlan ends{.segments = {stream.segment()}};

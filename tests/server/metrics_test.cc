@@ -260,7 +260,12 @@ TEST(Metrics, StatusAndMetricsWhileRequestsRunAndWait) {
   const Served served(runner, options);
   const auto status = [&] { return parsed(exchange(served.port(), get("/status")).body); };
   const std::string idle = text_at(status(), "usage_at_load");
-  EXPECT_EQ(idle.rfind(R"({"slots":1,"slots_in_use":0,"sequences":0,"pages":)", 0), 0U) << idle;
+  EXPECT_EQ(
+      idle.rfind(
+          R"({"slots":1,"slots_in_use":0,"sequences":0,"sessions":0,"sessions_free":0,"pages":)",
+          0),
+      0U)
+      << idle;
   EXPECT_EQ(text_at(status(), "usage/pages_free"), text_at(status(), "usage/pages"));
   EXPECT_EQ(text_at(status(), "usage"), idle);
   EXPECT_EQ(text_at(status(), "usage_at_load"), idle);

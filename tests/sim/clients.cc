@@ -14,6 +14,15 @@ using scheduler::Event;
 using scheduler::FinishReason;
 using scheduler::SequenceId;
 
+namespace {
+
+// Of an event that is not the last.
+bool reaches_client(const Event& event) {
+  return event.kind == Event::Kind::kPrefilled || event.kind == Event::Kind::kTokens;
+}
+
+}  // namespace
+
 void Clients::breach(std::string problem) {
   if (problem_.empty()) problem_ = "a client: " + std::move(problem);
 }
@@ -30,7 +39,7 @@ void Clients::deliver(std::vector<Event> events, const CutOff& cut_off) {
   for (auto event = events.begin(); event != ends; ++event) {
     if (send(*event)) continue;
     const bool others = std::any_of(std::next(event), ends, [&](const Event& later) {
-      return later.sequence != event->sequence && later.kind != Event::Kind::kStarted;
+      return later.sequence != event->sequence && reaches_client(later);
     });
     if (others) tally_.add(Seen::kSlowAmongOthers);
     if (!cut_off(event->sequence, others)) break;
@@ -39,7 +48,7 @@ void Clients::deliver(std::vector<Event> events, const CutOff& cut_off) {
 }
 
 bool Clients::send(const Event& event) {
-  if (event.kind == Event::Kind::kStarted) return true;
+  if (!reaches_client(event)) return true;
   const uint64_t id = event.sequence.value;
   const auto found = clients_.find(id);
   if (found == clients_.end() || found->second.ended) {
@@ -99,6 +108,8 @@ void Clients::take(uint64_t id, Client& client) {
   if (client.end_read) return breach(fmt::format("{} reads something after its end", id));
   switch (event.kind) {
     case Event::Kind::kStarted:
+    case Event::Kind::kPaused:
+    case Event::Kind::kMoved:
       return breach(fmt::format("{} reads that it was started", id));
     case Event::Kind::kPrefilled:
       if (!client.tokens.empty()) breach(fmt::format("{} reads of its prompt after tokens", id));

@@ -69,7 +69,7 @@ class Course {
     }
     while (ledger_.ok() && step()) {
     }
-    if (ledger_.ok()) ledger_.at_end(scheduler_.pages());
+    if (ledger_.ok()) ledger_.at_end(scheduler_.pages(), scheduler_.sessions());
     if (ledger_.ok()) clients_.at_end();
     return ledger_.ok() ? clients_.problem() : ledger_.problem();
   }

@@ -69,6 +69,60 @@ void Ledger::mapped(const StepPlan& plan) {
   for (const scheduler::Restore& restore : plan.restores) {
     if (live_.contains(restore.sequence.value)) hear(pages_.planned(restore));
   }
+  for (const scheduler::Move& move : plan.moves) {
+    if (live_.contains(move.sequence.value)) hear(pages_.planned(move));
+  }
+}
+
+void Ledger::plan_moves(const StepPlan& plan) {
+  tally_.add(Seen::kMoveStep);
+  if (!plan.segments.empty() || !plan.restores.empty()) return breach("a step moves and does more");
+  for (const scheduler::Move& move : plan.moves) {
+    mark(move.sequence.value << 32 | move.pages.size());
+    const auto found = live_.find(move.sequence.value);
+    if (found == live_.end() || found->second.stage != Stage::kDecoding ||
+        found->second.in_flight || found->second.slot != move.slot) {
+      return breach(fmt::format("sequence {} moves at the wrong time", move.sequence.value));
+    }
+    found->second.in_flight = true;
+  }
+}
+
+// A move that fails ends its reply: only want of a session keeps one waiting.
+void Ledger::landed_moves(const StepPlan& plan, const std::vector<bool>& moved,
+                          const Error& error) {
+  for (size_t i = 0; i < plan.moves.size(); ++i) {
+    const bool worked = i < moved.size() && moved[i];
+    pages_.moved(plan.moves[i], worked);
+    const auto found = live_.find(plan.moves[i].sequence.value);
+    if (found == live_.end()) continue;
+    Record& record = found->second;
+    record.in_flight = false;
+    if (worked) continue;
+    tally_.add(Seen::kFailedMove);
+    record.failed = true;
+    record.failure = error;
+    record.must_end = true;
+  }
+}
+
+// A reply waits only where a larger session exists, and moves to a larger one.
+void Ledger::take_room(const Event& event, Record& record) {
+  const uint64_t id = event.sequence.value;
+  const bool moves = event.kind == Event::Kind::kMoved;
+  const std::vector<int>& sessions = options_.sessions;
+  const bool larger = std::any_of(sessions.begin(), sessions.end(),
+                                  [&](int rows) { return rows > event.capacity; });
+  const int rows = static_cast<int>(record.spec.prompt.size() + record.tokens.size()) - 1;
+  if (record.stage != Stage::kDecoding || event.position != rows || !larger ||
+      (moves && event.new_capacity <= event.capacity) || (!moves && record.paused)) {
+    return breach(fmt::format("{} at {} of {}: out of place", id, event.position, event.capacity));
+  }
+  if (moves && record.paused) record.turn = decode_turns_;
+  record.paused = !moves;
+  record.steps_over = 0;
+  record.decode_steps_over = 0;
+  tally_.add(moves ? Seen::kMoved : Seen::kPaused);
 }
 
 // Restores come before any row of their sequences and are beginnings of their prompts.
@@ -96,6 +150,7 @@ void Ledger::plan_restores(const StepPlan& plan) {
 }
 
 void Ledger::planned(const StepPlan& plan) {
+  if (!plan.moves.empty()) return plan_moves(plan);
   if (!plan.restores.empty()) return plan_restores(plan);
   const bool prompts = plan.segments.front().kind == SegmentKind::kPrefill;
   size_t rows = 0;
@@ -176,6 +231,7 @@ void Ledger::plan_window(const Record& record, const Segment& segment) {
   const int prompt = static_cast<int>(record.spec.prompt.size());
   const int rows = static_cast<int>(segment.tokens.size());
   if (record.stage != Stage::kDecoding) return breach("a window of a prompt that isn't in yet");
+  if (record.paused) return breach("a window of a reply that waits for a session");
   if (segment.start_position != prompt + static_cast<int>(record.tokens.size()) - 1 ||
       segment.tokens.front() != record.tokens.back()) {
     return breach("a window does not begin with the last token");
@@ -237,7 +293,7 @@ void Ledger::decode_turn() {
   int64_t latest = 0;  // turn of those in the step
   for (const auto& [id, record] : live_) {
     prompts_wait = prompts_wait || record.stage == Stage::kFilling;
-    if (record.stage != Stage::kDecoding) continue;
+    if (record.stage != Stage::kDecoding || record.paused) continue;
     ++replies;
     forcing += record.spec.thinking.budget > 0 ? 1 : 0;
     if (record.in_flight) latest = std::max(latest, record.turn);
@@ -247,7 +303,7 @@ void Ledger::decode_turn() {
   const int bound = static_cast<int>((replies + 3 * forcing + filled - 1) / filled) - 1;
   ++decode_turns_;
   for (auto& [id, record] : live_) {
-    if (record.stage != Stage::kDecoding) continue;
+    if (record.stage != Stage::kDecoding || record.paused) continue;
     if (record.in_flight) {
       record.steps_over = 0;
       record.decode_steps_over = 0;
@@ -300,7 +356,7 @@ void Ledger::landed(const StepPlan& plan, double elapsed_ms) {
   if (!prompts || options_.decode_share == 0) return;
   for (auto& [id, record] : live_) {
     // One between any two decode steps, of which some may have had no room for it.
-    if (record.stage != Stage::kDecoding) continue;
+    if (record.stage != Stage::kDecoding || record.paused) continue;
     if (++record.steps_over <= 1 + record.decode_steps_over) continue;
     breach(fmt::format("reply {} waits for {} prompt steps", id, record.steps_over));
   }
@@ -376,6 +432,10 @@ void Ledger::take_event(const Event& event) {
       break;
     case Event::Kind::kTokens:
       take_tokens(event, record);
+      break;
+    case Event::Kind::kPaused:
+    case Event::Kind::kMoved:
+      take_room(event, record);
       break;
     case Event::Kind::kFinished:
       take_end(event, record);
@@ -485,8 +545,8 @@ int64_t Ledger::rows_to_come() const {
   return rows;
 }
 
-void Ledger::at_end(const memory::PoolUsage& usage) {
-  hear(PageAccount::at_end(usage));
+void Ledger::at_end(const memory::PoolUsage& usage, const scheduler::SessionUsage& sessions) {
+  hear(PageAccount::at_end(usage, sessions));
   if (!live_.empty()) {
     breach(fmt::format("{} sequences have no end, {} first", live_.size(), live_.begin()->first));
   }

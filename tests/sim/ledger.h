@@ -26,7 +26,8 @@ struct Record {
   int prefilled = 0;
   std::vector<int32_t> tokens = {};
   bool restored = false;  // or tried to
-  int cached = 0;         // rows that it was restored with
+  bool paused = false;
+  int cached = 0;  // rows that it was restored with
   bool in_flight = false;
   bool cancelled = false;
   bool must_end = false;          // a failure must have ended it by the next look
@@ -63,13 +64,15 @@ class Ledger {
   void planned(const scheduler::StepPlan& plan);
   // Before the events of commit() resp. fail() are taken.
   void landed(const scheduler::StepPlan& plan, double elapsed_ms);
+  void landed_moves(const scheduler::StepPlan& plan, const std::vector<bool>& moved,
+                    const Error& error);
   void failed(const scheduler::StepPlan& plan, const Error& error);
   void take(const std::vector<scheduler::Event>& events);
   // What the scheduler says of itself, after all events were taken.
   void counted(int running, int waiting);
   // Of what waits after a plan.
   void waits(bool slot_is_free);
-  void at_end(const memory::PoolUsage& usage);
+  void at_end(const memory::PoolUsage& usage, const scheduler::SessionUsage& sessions);
 
   bool ok() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }  // the first
@@ -82,6 +85,8 @@ class Ledger {
   uint64_t trace() const { return trace_; }  // hash of all plans and events so far
 
  private:
+  void plan_moves(const scheduler::StepPlan& plan);
+  void take_room(const scheduler::Event& event, Record& record);
   void plan_restores(const scheduler::StepPlan& plan);
   void landed_restores(const scheduler::StepPlan& plan, const Error* error);
   bool take_slot(Record& record, uint64_t id, int slot);

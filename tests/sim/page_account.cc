@@ -12,7 +12,8 @@ constexpr int kMostOvertaken = 16;
 }  // namespace
 
 PageAccount::PageAccount(const scheduler::SchedulerOptions& options)
-    : runs_only_(options.pool.form() == memory::PoolLayout::StateForm::kRun),
+    : sessions_(!options.sessions.empty()),
+      runs_only_(options.pool.form() == memory::PoolLayout::StateForm::kRun),
       pages_(scheduler::pool_pages(options)),
       page_rows_(options.pool.page_rows()),
       state_pages_(options.pool.state_pages()),
@@ -32,6 +33,11 @@ int PageAccount::available() const {
 
 std::string PageAccount::started(uint64_t id) {
   Hold& own = holds_.at(id);
+  overtook_ = false;
+  if (sessions_) {
+    own.runs = true;
+    return {};
+  }
   const int left = available();
   if (own.need > left) {
     return fmt::format("{} is promised {} pages of {}", id, own.need, left);
@@ -52,11 +58,21 @@ std::string PageAccount::started(uint64_t id) {
   return {};
 }
 
+bool PageAccount::has(uint64_t id, int32_t page) const {
+  const auto found = holds_.find(id);
+  if (found == holds_.end()) return false;
+  const Hold& hold = found->second;
+  for (const auto* pages : {&hold.state, &hold.table, &hold.arriving}) {
+    if (std::find(pages->begin(), pages->end(), page) != pages->end()) return true;
+  }
+  return false;
+}
+
 std::string PageAccount::claim(uint64_t id, const std::vector<int32_t>& pages) {
   for (const int32_t page : pages) {
     if (page < 0 || page >= pages_) return fmt::format("page {} of {}", page, pages_);
     uint64_t& owner = owners_[static_cast<size_t>(page)];
-    if (owner != id && holds_.contains(owner)) {
+    if (owner != id && has(owner, page)) {
       return fmt::format("page {} of {} goes to {}", page, owner, id);
     }
     owner = id;
@@ -87,7 +103,7 @@ std::string PageAccount::planned(const scheduler::Segment& segment) {
   if (std::adjacent_find(all.begin(), all.end()) != all.end()) {
     return fmt::format("sequence {} has a page twice", id);
   }
-  if (static_cast<int>(all.size()) > hold.need) {
+  if (!sessions_ && static_cast<int>(all.size()) > hold.need) {
     return fmt::format("sequence {} has {} pages, promised {}", id, all.size(), hold.need);
   }
   const int rows = segment.start_position + static_cast<int>(segment.tokens.size()) +
@@ -106,12 +122,39 @@ std::string PageAccount::planned(const scheduler::Restore& restore) {
                                     .new_pages = restore.new_pages});
 }
 
+std::string PageAccount::planned(const scheduler::Move& move) {
+  const uint64_t id = move.sequence.value;
+  Hold& hold = holds_.at(id);
+  if (move.state_pages.size() != hold.state.size() || move.pages.size() != hold.table.size()) {
+    return fmt::format("{} moves {} and {} pages to {} and {}", id, hold.state.size(),
+                       hold.table.size(), move.state_pages.size(), move.pages.size());
+  }
+  for (const auto* pages : {&move.state_pages, &move.pages}) {
+    for (const int32_t page : *pages) {
+      if (has(id, page)) return fmt::format("{} moves to page {}, where it is", id, page);
+    }
+    std::string problem = claim(id, *pages);
+    if (!problem.empty()) return problem;
+    hold.arriving.insert(hold.arriving.end(), pages->begin(), pages->end());
+  }
+  return {};
+}
+
+void PageAccount::moved(const scheduler::Move& move, bool worked) {
+  const auto found = holds_.find(move.sequence.value);
+  if (found == holds_.end()) return;
+  found->second.arriving.clear();
+  if (!worked) return;
+  found->second.state = move.state_pages;
+  found->second.table = move.pages;
+}
+
 void PageAccount::ended(uint64_t id) {
   holds_.erase(id);
 }
 
 std::string PageAccount::waiting(bool slot_is_free) const {
-  if (!slot_is_free) return {};
+  if (!slot_is_free || sessions_) return {};
   const int left = available();
   if (runs_only_ && left < pages_) return {};
   for (const auto& [id, hold] : holds_) {
@@ -122,7 +165,12 @@ std::string PageAccount::waiting(bool slot_is_free) const {
   return {};
 }
 
-std::string PageAccount::at_end(const memory::PoolUsage& usage) {
+std::string PageAccount::at_end(const memory::PoolUsage& usage,
+                                const scheduler::SessionUsage& sessions) {
+  if (sessions.free != sessions.sessions) {
+    return fmt::format("{} of {} sessions are free in the end", sessions.free, sessions.sessions);
+  }
+  if (sessions.sessions > 0) return {};
   if (usage.free == usage.pages && usage.promised == 0) return {};
   return fmt::format("{} of {} pages are free in the end, {} promised", usage.free, usage.pages,
                      usage.promised);

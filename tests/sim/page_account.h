@@ -20,11 +20,15 @@ class PageAccount {
   std::string started(uint64_t id);
   std::string planned(const scheduler::Segment& segment);
   std::string planned(const scheduler::Restore& restore);
+  std::string planned(const scheduler::Move& move);
+  // A move came back: the sequence has its new pages alone, or its old ones.
+  void moved(const scheduler::Move& move, bool worked);
   void ended(uint64_t id);
   // After a plan: nobody waits who could run, if a slot is free.
   std::string waiting(bool slot_is_free) const;
   // Nothing lives any more: all pages are back.
-  static std::string at_end(const memory::PoolUsage& usage);
+  static std::string at_end(const memory::PoolUsage& usage,
+                            const scheduler::SessionUsage& sessions);
 
   bool overtook() const { return overtook_; }  // the last that started went before somebody
 
@@ -35,10 +39,13 @@ class PageAccount {
     int overtaken = 0;  // times
     std::vector<int32_t> state = {};
     std::vector<int32_t> table = {};
+    std::vector<int32_t> arriving = {};  // of a move that has not come back
   };
   int available() const;
   std::string claim(uint64_t id, const std::vector<int32_t>& pages);
+  bool has(uint64_t id, int32_t page) const;
 
+  bool sessions_;   // of fixed sizes: pages are not counted, only kept apart
   bool runs_only_;  // states need consecutive pages: free ones may be of no use
   int pages_;
   int page_rows_;

@@ -42,6 +42,10 @@ enum class Seen : uint8_t {
   kFailedAfterWork,
   kDeviceLost,
   kOverduePrompt,  // served after eight steps or more without it
+  kMoveStep,
+  kMoved,   // to a larger session
+  kPaused,  // for want of one
+  kFailedMove,
   kRestoreStep,
   kResumed,  // went on from a kept state
   kFailedRestore,
@@ -84,6 +88,10 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "failed after partial work",
     "lost devices",
     "overdue prompts",
+    "move steps",
+    "moved replies",
+    "paused replies",
+    "failed moves",
     "restore steps",
     "resumed prompts",
     "failed restores",

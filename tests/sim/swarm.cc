@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 
+#include "memory/session_list.h"
 #include "scheduler/step_share.h"
 
 namespace flashlane::sim {
@@ -45,6 +46,25 @@ void choose_pool(scheduler::SchedulerOptions& options, Dice& dice) {
   options.pages = dice.roll(whole, dice.once_in(2) ? 2 * whole : options.slots * whole);
 }
 
+// A session of the whole context and smaller ones, in which replies begin that outgrow them.
+void choose_sessions(scheduler::SchedulerOptions& options, Dice& dice) {
+  constexpr size_t kPageBytes = 256;
+  memory::PoolLayout::Spec spec;
+  spec.page_rows = dice.roll(1, 8);
+  spec.page_bytes = kPageBytes;
+  spec.piece_bytes.assign(static_cast<size_t>(dice.roll(0, 2)), kPageBytes);
+  spec.window_rows = scheduler::kMostDecodeRows;
+  options.pool = memory::PoolLayout::make(spec).value();
+  options.context = dice.roll(60, 160);
+  options.slots = dice.roll(2, 6);
+  const int whole = options.context + memory::kSessionMargin;
+  options.sessions = {whole};
+  while (static_cast<int>(options.sessions.size()) < options.slots) {
+    options.sessions.push_back(dice.roll(memory::kSessionMargin + 2, whole));
+  }
+  options.session_grow = dice.roll(1, 40);
+}
+
 }  // namespace
 
 std::span<const std::string> swarm_texts() {
@@ -70,7 +90,12 @@ Swarm choose_swarm(Dice& dice) {
                    .vocabulary = swarm.vocabulary,
                    .trace_entries = 16,
                    .token_bytes = kBytes};
-  choose_pool(swarm.options, dice);
+  if (dice.once_in(4)) {
+    choose_sessions(swarm.options, dice);
+    swarm.failed_move = dice.pick<int>(kRates);
+  } else {
+    choose_pool(swarm.options, dice);
+  }
   if (dice.once_in(2)) {
     swarm.options.kept_pages = dice.roll(1, dice.once_in(2) ? 12 : 200);
     swarm.options.kept_gap = dice.roll(0, 8);

@@ -31,6 +31,7 @@ struct Swarm {
   int cancel = 0;
   int failure = 0;
   int lost_device = 0;  // of failures
+  int failed_move = 0;  // of the steps that move replies
   int failed_copy = 0;  // of the steps that keep states or restore them
   int shutdown_turn = -1;
   bool shutdown_in_flight = false;

@@ -56,7 +56,7 @@ class World {
       step(true, turn == swarm_.shutdown_turn);
     }
     live_out();
-    if (ledger_.ok()) ledger_.at_end(scheduler_.pages());
+    if (ledger_.ok()) ledger_.at_end(scheduler_.pages(), scheduler_.sessions());
     if (ledger_.ok()) clients_.at_end();
     hear_clients();
     const scheduler::Trace& decisions = scheduler_.trace();
@@ -75,7 +75,10 @@ class World {
   // No arrivals, no faults and no slow clients any more: each step brings a row of a prompt or a
   // token of a reply.
   void live_out() {
-    const int64_t bound = ledger_.rows_to_come();
+    // Moves are steps of their own: each sequence makes as many as there are sessions, at most.
+    const auto sessions = static_cast<int64_t>(swarm_.options.sessions.size());
+    const int64_t bound =
+        ledger_.rows_to_come() + sessions * static_cast<int64_t>(ledger_.live().size());
     for (int64_t steps = 0; ledger_.ok() && scheduler_.running() + scheduler_.waiting() > 0;
          ++steps) {
       if (steps == bound) return ledger_.breach(fmt::format("no end after {} steps", bound));
@@ -187,7 +190,14 @@ class World {
     if (shutdown_now && swarm_.shutdown_in_flight) shut_down();
     if (faults && dice_.once_in(swarm_.cancel)) cancel_some();
     if (!ledger_.ok()) return;
-    if (result.ok()) {
+    if (result.ok() && !plan.moves.empty()) {
+      ledger_.landed_moves(plan, result.value().moved,
+                           error(ErrorCode::kInternal, "could not move to a larger session"));
+      scheduler_.commit(plan, result.value());
+    } else if (!result.ok() && !plan.moves.empty()) {
+      ledger_.landed_moves(plan, {}, result.error());
+      scheduler_.fail(plan, result.error());
+    } else if (result.ok()) {
       result.value().elapsed_ms = elapse(plan);
       ledger_.landed(plan, result.value().elapsed_ms);
       scheduler_.commit(plan, result.value());
@@ -201,6 +211,7 @@ class World {
   Result<StepResult> run(const StepPlan& plan, bool fails) {
     runner_.fail_at_step = -1;
     runner_.fail_keeps = dice_.once_in(swarm_.failed_copy);
+    runner_.fail_moves = dice_.once_in(swarm_.failed_move);
     runner_.fail_restores = dice_.once_in(swarm_.failed_copy);
     if (fails) {
       const bool lost = dice_.once_in(swarm_.lost_device);

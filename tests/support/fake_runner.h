@@ -65,13 +65,19 @@ struct FakeRunner {
   // Copies and restores that fail.
   bool fail_keeps = false;
   bool fail_restores = false;
+  bool fail_moves = false;
   size_t most_shared = 0;  // segments of a decode step
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
     check(plan);
     const bool fails = steps++ == fail_at_step;
     scheduler::StepResult result;
-    if (fails && !plan.restores.empty()) return failure;
+    if (fails && plan.segments.empty()) return failure;
+    for (const scheduler::Move& move : plan.moves) {
+      EXPECT_FALSE(kept[move.slot].history.empty())
+          << "slot " << move.slot << " has nothing to move";
+      result.moved.push_back(!fail_moves);
+    }
     for (const scheduler::Restore& restore : plan.restores) {
       result.restored.push_back(run_restore(restore));
     }
