@@ -1,5 +1,6 @@
-"""Memory: what the plan says beside what the kernel counts, while loading and once loaded, and that
-what does not fit is refused. The plan's own allowance for the process is the only slack."""
+"""Memory: what the plan says beside what the kernel counts, while loading and once loaded and
+while sixteen long replies run, and that what does not fit is refused. The plan's own allowance for the
+process is the only slack."""
 
 import re
 
