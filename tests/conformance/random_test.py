@@ -3,7 +3,7 @@ beginnings, greedy and seeded, drafted and plain, streamed and whole, refused on
 hang up before, during prefill and during decode. They wait for slots and, in the second test, for
 pages, and states of prompts are evicted. After each company the server holds what it held at load,
 and a sample of requests has in every company, and at the end, the tokens it had alone at first
-(H2, H4, H6, P1, P2, C4).
+(E3, H2, H4, P1, P2).
 
     random_test.py BINARY [REQUESTS]    with a number, that many instead of 10,000
 
@@ -52,15 +52,15 @@ class Traffic:
 
     def __init__(self, context, vocabulary, longest, most_tokens, endless, kinds, sampled):
         self.kinds = kinds
-        self.sampled = sampled          # part of the replies that are a sample's
         self.context = context
         self.vocabulary = vocabulary
         self.longest = longest          # of prompts that a client waits for
         self.most_tokens = most_tokens  # of replies that a client waits for
-        self.endless = endless          # positions that those leaving in decode ask for, from and to
+        self.endless = endless          # tokens that those leaving in decode ask for, from and to
+        self.sampled = sampled          # part of the replies that are a sample's
         dice = random.Random(f"{SEED} stems")
         self.stems = [self.ids(dice, self.longest) for _ in range(STEMS)]
-        self.sample = [self.body(random.Random(f"{SEED} sample {i}"), i) for i in range(SAMPLE)]
+        self.sample = [self.sample_body(i) for i in range(SAMPLE)]
 
     def ids(self, dice, count):
         # Few of them in rounds, so that copies of the context are tried as well as the head.
@@ -72,13 +72,15 @@ class Traffic:
         """Half of the tails are empty, so that a prompt is another's beginning."""
         few = dice.random() < 0.9
         length = dice.randint(least, max(least, self.longest // 8 if few else self.longest))
-        stem = dice.choice(self.stems[:dice.randint(1, STEMS)])[:length // 8 * 8] if dice.random() < 0.8 else []
+        stem = []
+        if dice.random() < 0.8:  # some more often than others, and cut at few places
+            stem = dice.choice(self.stems[:dice.randint(1, STEMS)])[:length // 8 * 8]
         tail = self.ids(dice, dice.choice((0, length - len(stem))))
         return (stem + tail) or [dice.randrange(self.vocabulary)]
 
     def body(self, dice, number=0):
         body = {"prompt": self.prompt(dice), "temperature": 0,
-                "max_tokens": dice.randint(1, self.most_tokens if dice.random() < 0.15 else 5)}
+                "max_tokens": dice.randint(1, self.most_tokens if dice.random() < 0.1 else 5)}
         if dice.random() < 0.5:
             body |= {"temperature": 0.9, "seed": number}
         if dice.random() < 0.2:
@@ -88,6 +90,14 @@ class Traffic:
         if dice.random() < 0.1:
             body["logprobs"] = 2
         return body
+
+    def sample_body(self, i):
+        """No two alike; a quarter of the prompts are long."""
+        dice = random.Random(f"{SEED} sample {i}")
+        body = self.body(dice, i)
+        if i % 4 == 0:
+            body["prompt"] = self.prompt(dice, self.longest // 2)
+        return body | {"prompt": body["prompt"] + [i], "max_tokens": body["max_tokens"] + 4}
 
     def refused(self, dice):
         body = self.body(dice)
@@ -112,8 +122,9 @@ class Traffic:
         if kind == "refused":
             body = self.refused(dice)
         elif kind == "left in prefill":
-            # New ones, or a kept state would leave little to do.
-            body["prompt"] = [dice.randrange(self.vocabulary)] + self.prompt(dice, self.longest * 3 // 4)
+            body["prompt"] = self.prompt(dice, self.longest * 3 // 4)
+            if dice.random() < 0.7:  # a kept state would leave little to do
+                body["prompt"].insert(0, dice.randrange(self.vocabulary))
         elif kind == "left in decode":
             body |= {"prompt": body["prompt"][:16], "ignore_eos": True,
                      "max_tokens": dice.randint(*self.endless)}
@@ -232,9 +243,27 @@ class Random(support.ServedTest):
             elif unpromised < self.pages_of_one:
                 self.count["waits for pages seen"] += 1
 
+    def say_short(self, number):
+        """How much of a short prompt was there already; its state is kept."""
+        prompt = [number, number + 1] * 4
+        status, figures = self.said({"prompt": prompt, "max_tokens": 1, "ignore_eos": True})
+        self.assertEqual(status, 200)
+        return figures["cached_tokens"]
+
+    def check_kept_states(self, pages_of_state):
+        """As many as fit are kept and used again: nobody who left has one pinned."""
+        fit = self.status()["prompt_cache"]["pages"] // pages_of_state
+        self.assertGreater(fit, 1)
+        newest = range(1, 2 * fit + 1)
+        for number in newest:
+            self.say_short(number)
+        self.assertEqual([self.say_short(number) for number in reversed(newest[-fit:])], [7] * fit)
+
     def send(self, requests, holders=0):
+        self.say_short(0)
+        pages_of_state = self.idle()["prompt_cache"]["pages_used"]
         self.shas = self.sample_shas()
-        self.assertGreater(len(set(self.shas)), SAMPLE // 2)
+        self.assertGreater(len(set(self.shas)), SAMPLE * 3 // 4)
         stopped = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(CLIENTS + 1) as pool:
             watcher = pool.submit(self.watch, stopped)
@@ -247,6 +276,7 @@ class Random(support.ServedTest):
                 stopped.set()
             watcher.result()
         self.assertEqual(self.sample_shas(), self.shas)
+        self.check_kept_states(pages_of_state)
         return self.nothing_is_left(requests)
 
     def read_log(self):
@@ -281,8 +311,8 @@ class Random(support.ServedTest):
             self.assertGreaterEqual(self.count[what], number, what)
 
     def test_many(self):
-        """Sixteen always fit: they wait for a slot. The prompt cache has room for five states."""
-        self.start(Traffic(160, 512, longest=128, most_tokens=24, endless=(60, 110), kinds=KINDS,
+        """Sixteen always fit: they wait for a slot. The prompt cache has room for a few states."""
+        self.start(Traffic(160, 512, longest=128, most_tokens=24, endless=(50, 90), kinds=KINDS,
                            sampled=0.15),
                    "--prompt-cache-gib", 0.004, "--kv-page-rows", 64, "--prefill-chunk", 32,
                    model="synth:tiny", pages_of_one=0)
