@@ -1,6 +1,12 @@
-"""Memory: what the plan says beside what the kernel counts, while loading and once loaded, and that
-what does not fit is refused. The plan's own allowance for the process is the only slack."""
+"""Memory: what the plan says beside what the kernel counts, while loading, once loaded and while
+sixteen long replies run, and that what does not fit is refused. The plan's own allowance for the process
+is the only slack.
 
+    memory_test.py BINARY [Memory | SlowMemory]
+"""
+
+import concurrent.futures
+import random
 import re
 
 import support
@@ -124,6 +130,45 @@ class Memory(support.CommandTest):
                     "--prompt-cache-gib", "0.001")
         for value in ["-1", "much", "nan", "1e300"]:
             self.refuse(2, ["--prompt-cache-gib"], "info", f"--prompt-cache-gib={value}")
+
+
+class SlowMemory(support.ServedTest):
+    STREAMS = 16
+    PROMPT = 3000
+    REPLY = 500
+    # A stream's own: texts, events, log probabilities, its threads' heaps; more than twice of what it is.
+    STREAM_BYTES = 1 << 20
+
+    def long_reply(self, number):
+        dice = random.Random(number)
+        body = {"prompt": [dice.randrange(8000) for _ in range(self.PROMPT)], "seed": number,
+                "max_tokens": self.REPLY, "ignore_eos": True, "draft": number % 4 != 0}
+        if number % 3 == 0:
+            body["logprobs"] = 5
+        self.assertEqual(self.ask("/v1/completions", body)["cached_tokens"], 0)
+
+    def test_sixteen_long_replies_stay_within_the_plan(self):
+        sizes = ("--context", 4096, "--threads", 2, "--parallel", self.STREAMS)
+        plan = self.succeed_json("info", "--plan", "--json", "--model", "nano", *sizes)["plan"]
+        self.serve(*sizes[2:], context=sizes[1])
+        loaded = status_bytes(self.server)["RssAnon"]
+        together = 0
+        with concurrent.futures.ThreadPoolExecutor(self.STREAMS) as pool:
+            replies = [pool.submit(self.long_reply, number) for number in range(self.STREAMS)]
+            while concurrent.futures.wait(replies, timeout=0.5).not_done:
+                together = max(together, self.status()["running"])
+        for reply in replies:
+            reply.result()
+        self.assertEqual(together, self.STREAMS)
+        now = self.status()
+        self.assertEqual(now["reply_tokens_total"], self.STREAMS * self.REPLY)
+        # All pages for kept states were in use.
+        self.assertGreater(now["prompt_cache"]["evicted"], 0)
+        counts = status_bytes(self.server)
+        peak = counts["VmHWM"] - counts["RssFile"]
+        print(f"{peak} bytes at most, {loaded} once loaded, {plan['total_bytes']} planned")
+        self.assertLessEqual(peak, 1.05 * plan["total_bytes"] + LAG)
+        self.assertLessEqual(peak, loaded + self.STREAMS * self.STREAM_BYTES + LAG)
 
 
 if __name__ == "__main__":
