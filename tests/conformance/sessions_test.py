@@ -42,7 +42,8 @@ class Sessions(support.ServedTest):
         return now
 
     def test_growing_replies(self):
-        bodies = [growing(1), growing(7, temperature=0.8, seed=3, draft=False)]
+        bodies = [growing(1), growing(7, temperature=0.8, seed=3, draft=False),
+                  growing(20, draft=False)]
         small, middle = LONG // 8, LONG // 3
         self.start("--parallel", 2)
         known = [self.say(body) for body in bodies]
@@ -51,17 +52,17 @@ class Sessions(support.ServedTest):
         # Alone, each moves once: to the free one that holds its end.
         self.start("--session-contexts", f"{middle},{small}", "--session-grow", 8)
         self.assertEqual([self.say(body) for body in bodies], known)
-        self.end(2, 0)
+        self.end(3, 0)
 
-        # Both at once, with short ones beside them: while one has the whole context the other grows to
-        # the middle, waits there, and grows again.
+        # All at once, with short ones beside them: while one has the whole context the others grow to
+        # the middle, one waits there, and grows again.
         short = [{"prompt": f"Say {i}:", "max_tokens": 20, "temperature": 0} for i in range(4)]
-        self.start("--session-contexts", f"{middle}x2,{small}x2", "--session-grow", 8)
+        self.start("--session-contexts", f"{middle}x2,{small}x3", "--session-grow", 8)
         alone = [self.say(body) for body in short]
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        with concurrent.futures.ThreadPoolExecutor(7) as pool:
             together = list(pool.map(self.say, bodies + short))
         self.assertEqual(together, known + alone)
-        self.end(3, 1)
+        self.end(4, 1)
 
     def test_nothing_moves_that_has_room(self):
         body = growing(3, max_tokens=100)
