@@ -29,8 +29,9 @@ WHOLE = [
     "nano/index.json",
     "nano/dequant_6bit.safetensors",
 ]
-GOLDENS = ["code", "copy", "count", "edit", "eos", "long700", "long3000", "prose"]
-GOLDEN_ROWS = (4, 7)  # Rows of full_pos: one in the middle and the last.
+# Rows of full_pos that are kept: the last, and of some a row in the middle.
+GOLDENS = {"code": (4, 7), "copy": (7,), "count": (7,), "edit": (7,), "eos": (7,), "long700": (7,),
+           "long3000": (4, 7), "prose": (4, 7)}
 TRACES = {  # The positions kept: the last always, and of long700 one just past the budget of 256.
     "short": (1, 20, 39),
     "long700": (259, 511, 702),
@@ -79,9 +80,9 @@ class Safetensors:
         path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(body))
 
 
-def thin_golden(file):
-    file.keep_rows("full_pos", GOLDEN_ROWS)
-    file.keep_rows("full_logits", GOLDEN_ROWS)
+def thin_golden(file, rows):
+    file.keep_rows("full_pos", rows)
+    file.keep_rows("full_logits", rows)
 
 
 def thin_trace(file, kept):
@@ -115,10 +116,10 @@ def main():
         (options.target / folder).mkdir(parents=True, exist_ok=True)
     for name in WHOLE:
         (options.target / name).write_bytes((options.source / name).read_bytes())
-    for name in GOLDENS:
+    for name, rows in GOLDENS.items():
         path = f"nano/golden_{name}.safetensors"
         file = Safetensors(options.source / path)
-        thin_golden(file)
+        thin_golden(file, rows)
         file.write(options.target / path)
     for name, kept in TRACES.items():
         path = f"nano/trace_{name}.safetensors"
