@@ -31,7 +31,9 @@ class Failed(Exception):
 
 
 def start_server(binary, options):
-    server = subprocess.Popen([binary, "serve", "--port", "0", "--parallel", "2", *options],
+    # Nothing kept: each round's prompt goes in whole.
+    server = subprocess.Popen([binary, "serve", "--port", "0", "--parallel", "2",
+                               "--prompt-cache-gib", "0", *options],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", server.stdout.readline())
     if not found:
