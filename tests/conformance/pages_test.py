@@ -16,7 +16,7 @@ LONG = int(sys.argv.pop(2)) if len(sys.argv) > 2 else 4200
 # Page rows, state pages; pieces need 56 rows. 52 is legal for consecutive pages alone.
 FORMS = [(256, 1), (52, 0), (60, 0), (60, 1), (64, 1), (104, 1), (256, 0), (260, 1), (512, 0),
          (512, 1)]
-LONG_FORMS = [(256, 1), (60, 0), (104, 1)]
+LONG_FORMS = [(256, 1), (60, 0)]
 
 
 def bodies():
