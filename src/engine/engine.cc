@@ -339,7 +339,8 @@ EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options) 
 
 Engine::Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options) {
   options = with_pool_of(*runner, std::move(options));
-  start(step_function(std::move(runner), options.scheduler), std::move(options));
+  StepFunction run = step_function(std::move(runner), options.scheduler);
+  start(std::move(run), std::move(options));
 }
 
 Engine::Engine(StepFunction run, EngineOptions options) {
