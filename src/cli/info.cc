@@ -117,7 +117,9 @@ Result<Exit> run_info(const InfoOptions& options) {
   if (!plan.ok()) {
     fmt::print("the {} backend can't serve it: {}\n", outline.backend.name, plan.error().message);
   } else if (options.plan) {
-    fmt::print("{}{}", memory_table(*plan, runner), pool_report(outline, runner));
+    ASSIGN_OR_RETURN(const std::vector<int> sessions,
+                     session_rows(options.serving.pool, runner.context));
+    fmt::print("{}{}", memory_table(*plan, runner), pool_report(outline, runner, sessions));
   } else {
     fmt::print("serving it takes {:.1f} MiB (--plan shows the parts)\n",
                static_cast<double>(plan->total_bytes()) / (1024.0 * 1024.0));

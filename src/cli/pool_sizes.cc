@@ -53,11 +53,14 @@ Result<size_t> room_for_pool(const ModelOutline& outline, const ModelOptions& mo
   return room_bytes > others_bytes ? room_bytes - others_bytes : 0;
 }
 
-// Pages for kept states, from what is left for all pages.
+// Pages for kept states, from what is left for all pages. By default they take nothing of what the
+// sequences need at the least.
 Result<int> kept_pages(const std::optional<double>& gib, const memory::PoolLayout& layout,
-                       size_t room_bytes) {
+                       size_t room_bytes, double least_bytes) {
   const double room = static_cast<double>(room_bytes);
-  const double bytes = gib ? *gib * kGib : std::min(kDefaultCacheGib * kGib, room / 10);
+  const double spare_bytes = std::max(0.0, room - least_bytes);
+  const double bytes =
+      gib ? *gib * kGib : std::min({kDefaultCacheGib * kGib, room / 10, spare_bytes});
   if (bytes > room) {
     return invalid(
         "--prompt-cache-gib {} does not fit the memory: {:.3f} GiB are left for it and "
@@ -73,9 +76,15 @@ Result<int> kept_pages(const std::optional<double>& gib, const memory::PoolLayou
                  static_cast<double>(least) * static_cast<double>(layout.page_bytes()) / kGib);
 }
 
+int session_pages(const memory::PoolLayout& layout, const std::vector<int>& sessions) {
+  int pages = 0;
+  for (const int rows : sessions) pages += layout.state_pages() + layout.pages_for(rows);
+  return pages;
+}
+
 // All sessions that were listed, or a refusal.
 Status fit_sessions(const Parallel& parallel, const memory::PoolLayout& layout,
-                    const std::vector<int>& sessions, size_t room_bytes,
+                    const std::vector<int>& sessions, size_t room_bytes, size_t slot_bytes,
                     runner::RunnerOptions& runner) {
   const int count = static_cast<int>(sessions.size());
   if (parallel.asked == Asked::kNumber && parallel.number != count) {
@@ -85,10 +94,10 @@ Status fit_sessions(const Parallel& parallel, const memory::PoolLayout& layout,
         parallel.number, count);
   }
   runner.slots = count;
-  runner.pages = 0;
-  for (const int rows : sessions) runner.pages += layout.state_pages() + layout.pages_for(rows);
+  runner.pages = session_pages(layout, sessions);
   const double bytes =
-      (static_cast<double>(runner.pages) + 1) * static_cast<double>(layout.page_bytes());
+      (static_cast<double>(runner.pages) + 1) * static_cast<double>(layout.page_bytes()) +
+      count * static_cast<double>(slot_bytes);
   if (bytes <= static_cast<double>(room_bytes)) return {};
   return invalid("--session-contexts: {} sessions take {} pages, {:.3f} GiB; {:.3f} GiB are left",
                  count, runner.pages, bytes / kGib, static_cast<double>(room_bytes) / kGib);
@@ -165,17 +174,29 @@ Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const M
   runner.pages = layout.need(runner.context);
   runner.kept_pages = 0;
   ASSIGN_OR_RETURN(size_t room_bytes, room_for_pool(outline, model, runner));
-  ASSIGN_OR_RETURN(runner.kept_pages, kept_pages(options.prompt_cache_gib, layout, room_bytes));
+  // What was asked for by number, else one sequence, and the null page.
+  const int asked_slots = !sessions.empty()                  ? static_cast<int>(sessions.size())
+                          : parallel.asked == Asked::kNumber ? parallel.number
+                                                             : 1;
+  const int asked_pages = sessions.empty() ? usual_pages(layout, asked_slots, runner.context)
+                                           : session_pages(layout, sessions);
+  const double least_bytes =
+      (static_cast<double>(asked_pages) + 1) * static_cast<double>(layout.page_bytes()) +
+      asked_slots * static_cast<double>(runner::slot_bytes(storage, runner.context));
+  ASSIGN_OR_RETURN(runner.kept_pages,
+                   kept_pages(options.prompt_cache_gib, layout, room_bytes, least_bytes));
   room_bytes -= static_cast<size_t>(runner.kept_pages) * layout.page_bytes();
-  if (!sessions.empty()) return fit_sessions(parallel, layout, sessions, room_bytes, runner);
+  const size_t slot_bytes = runner::slot_bytes(storage, runner.context);
+  if (!sessions.empty()) {
+    return fit_sessions(parallel, layout, sessions, room_bytes, slot_bytes, runner);
+  }
   const int most = parallel.asked == Asked::kAuto     ? scheduler::kMostSlots
                    : parallel.asked == Asked::kNumber ? parallel.number
                                                       : kDefaultParallel;
   // The null page is nobody's.
   const size_t pages_room = room_bytes > layout.page_bytes() ? room_bytes - layout.page_bytes() : 0;
   const auto plan =
-      memory::plan_pool(layout, pages_room, runner::slot_bytes(storage, runner.context), most,
-                        runner.context, kFurtherPositions);
+      memory::plan_pool(layout, pages_room, slot_bytes, most, runner.context, kFurtherPositions);
   // Not even one fits: the plan's check says so, with all its numbers.
   const int lanes = plan ? plan->lanes : 1;
   if (parallel.asked == Asked::kNumber && lanes < parallel.number) {
@@ -191,7 +212,8 @@ Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const M
   return {};
 }
 
-std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions& runner) {
+std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions& runner,
+                        const std::vector<int>& sessions) {
   const auto storage = runner::sequence_storage(outline.shape, runner);
   const auto memory = runner::runner_memory(outline.shape, runner);
   if (!storage.ok() || !memory.ok()) return {};
@@ -206,14 +228,23 @@ std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions
       layout.form() == runner::StateForm::kPieces ? "of any" : "consecutive",
       mib(layout.padding_bytes()),
       100.0 * static_cast<double>(layout.padding_bytes()) / static_cast<double>(state_bytes));
+  // With sessions a sequence has the pages of one, whatever the others leave free.
+  const auto holds = [&](int positions) {
+    if (sessions.empty()) return layout.holds(positions, memory->pages, runner.slots);
+    return static_cast<int>(std::count_if(sessions.begin(), sessions.end(), [&](int rows) {
+      return rows >= positions + layout.window_rows();
+    }));
+  };
   out += "pool: holds";
   const char* separator = " ";
-  for (const int positions : {4096, 16384, runner.context}) {
-    if (positions > runner.context) continue;
-    out += fmt::format("{}{} of {} positions", separator,
-                       layout.holds(positions, memory->pages, runner.slots), positions);
+  for (const int positions : {4096, 16384}) {
+    if (positions >= runner.context) continue;
+    out += fmt::format("{}{} of {} positions", separator, holds(positions), positions);
     separator = ", ";
   }
+  out += fmt::format("{}{} of {} positions", separator, holds(runner.context), runner.context);
+  // Only pieces waste more or less by the size of a page.
+  if (layout.form() == runner::StateForm::kRun) return out + "\n";
   const int block = outline.shape.index_block;
   const size_t block_bytes =
       model::make_state_layout(outline.shape, runner.kv_dtype, block).page_bytes;
@@ -221,13 +252,11 @@ std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions
   constexpr int kNear = 64;
   const memory::PageRowsChoice best = memory::best_page_rows_near(
       runner.page_rows, kNear, block_bytes, block, storage->piece_bytes);
-  out += fmt::format("; least page rows for pieces {}; within {} rows, {} would waste {:.2f} MiB",
-                     least, kNear, best.page_rows, mib(best.overhead_bytes));
-  if (layout.form() == runner::StateForm::kPieces) {
-    out += fmt::format(" a sequence instead of {:.2f}",
-                       mib(layout.padding_bytes() + layout.page_bytes() / 2));
-  }
-  return out + "\n";
+  return out + fmt::format(
+                   "; least page rows {}; within {} rows, {} would waste {:.2f} MiB a sequence "
+                   "instead of {:.2f}\n",
+                   least, kNear, best.page_rows, mib(best.overhead_bytes),
+                   mib(layout.padding_bytes() + layout.page_bytes() / 2));
 }
 
 }  // namespace flashlane::cli

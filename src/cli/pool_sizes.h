@@ -37,9 +37,10 @@ inline constexpr int kFurtherPositions = 4096;
 inline constexpr double kDefaultCacheGib = 1;
 
 // Sets pages for kept states of prompts, slots and pages. --prompt-cache-gib is taken off first,
-// refused when it does not fit or holds no state; absent, it is kDefaultCacheGib or a tenth of what
-// is left, whichever is less. --parallel: a number, refused when it does not fit; "auto", the most
-// that fit, with all pages that fit; absent, kDefaultParallel or as many as fit. What fits is
+// refused when it does not fit or holds no state; absent, it is kDefaultCacheGib, a tenth of what
+// is left or what the sequences that were asked for leave, whichever is less. --parallel: a number,
+// refused when it does not fit; "auto", the most that fit, with all pages that fit; absent,
+// kDefaultParallel or as many as fit. What fits is
 // --memory-limit-gib and the memory that is available now, whichever is less; one sequence always
 // does.
 Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const ModelOptions& model,
@@ -52,6 +53,7 @@ inline constexpr int kDefaultSessionGrow = 8192;
 
 // What a sequence takes of the pool, how many of which size it holds, and page rows that would
 // waste less, as lines for people (P8).
-std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions& runner);
+std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions& runner,
+                        const std::vector<int>& sessions);
 
 }  // namespace flashlane::cli

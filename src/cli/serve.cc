@@ -77,8 +77,9 @@ server::Services services_of(const Serving& serving, const ServeOptions& options
   return services;
 }
 
-void print_start(const ModelOutline& outline, const MemoryPlan& plan,
-                 const runner::RunnerOptions& runner, const OptionTable& table) {
+void print_start(const ModelOutline& outline, const MemoryPlan& plan, const ServingSizes& sizes,
+                 const OptionTable& table) {
+  const runner::RunnerOptions& runner = sizes.runner;
   const kernels::BackendInfo& backend = outline.backend;
   fmt::print(stderr,
              "{} on {} ({}, {} activations, {} threads), {} sequence(s) at once, "
@@ -86,7 +87,8 @@ void print_start(const ModelOutline& outline, const MemoryPlan& plan,
              outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
              runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
   for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
-  fmt::print(stderr, "{}{}", memory_table(plan, runner), pool_report(outline, runner));
+  fmt::print(stderr, "{}{}", memory_table(plan, runner),
+             pool_report(outline, runner, sizes.sessions));
 }
 
 Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
@@ -106,7 +108,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   sizes.report = [](const std::string& line) { server::log("{}", line); };
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
-  print_start(outline, plan, sizes.runner, table);
+  print_start(outline, plan, sizes, table);
   ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, plan, sizes));
   fmt::print(stderr, "{}", measured_memory(plan));
   server::ServerOptions http;

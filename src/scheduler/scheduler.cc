@@ -77,7 +77,8 @@ void Scheduler::State::retire(Sequence& sequence, FinishReason reason, Error err
                     .prefilled = sequence.prefilled,
                     .reason = reason,
                     .error = std::move(error),
-                    .reuse = {.cached = sequence.states.cached,
+                    // Not what a restore that never came back would have brought.
+                    .reuse = {.cached = sequence.states.resumes ? 0 : sequence.states.cached,
                               .miss = sequence.states.miss,
                               .first_difference = sequence.states.first_difference},
                     .drafts = sequence.stats,

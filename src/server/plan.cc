@@ -169,7 +169,6 @@ std::optional<ApiError> plan_chat(const Services& services, const ServerOptions&
       text::encode_chat(*services.tokenizer, *services.chat_template, template_variables(request));
   if (!ids) return prompt_error(ids.error(), "messages");
   plan.request.prompt = std::move(ids).value();
-  plan.request.marks = prompt_marks(services, request, plan.request.prompt);
   plan.chat = true;
   plan.starts_in_reasoning = ends_in_reasoning(*services.tokenizer, plan.request.prompt);
   if (plan.starts_in_reasoning) {
@@ -178,7 +177,11 @@ std::optional<ApiError> plan_chat(const Services& services, const ServerOptions&
     if (!rules) return prompt_error(rules.error(), "thinking_budget");
     plan.request.thinking = std::move(rules).value();
   }
-  return finish_plan(services, options, request.options, "messages", plan);
+  if (auto refusal = finish_plan(services, options, request.options, "messages", plan)) {
+    return refusal;
+  }
+  plan.request.marks = prompt_marks(services, request, plan.request.prompt);
+  return std::nullopt;
 }
 
 std::optional<ApiError> plan_completion(const Services& services, const ServerOptions& options,

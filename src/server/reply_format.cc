@@ -54,8 +54,9 @@ json::object usage(const ReplyEnd& end) {
 }
 
 // Why nothing of the prompt was there already, and how far it went with the closest kept one; null
-// where something was, or where nothing is ever kept.
-json::value miss_value(const engine::PromptReuse& reuse) {
+// where something was, or where nothing is ever kept. "shorter": the prompt is a beginning of a
+// kept one, and no state was kept inside it.
+json::value miss_value(const engine::PromptReuse& reuse, int64_t prompt_tokens) {
   switch (reuse.miss) {
     case engine::Miss::kNone:
       // What was found could not be restored.
@@ -66,7 +67,9 @@ json::value miss_value(const engine::PromptReuse& reuse) {
     case engine::Miss::kEmpty:
       return json::object{{"reason", "empty"}};
     case engine::Miss::kDiffers:
-      return json::object{{"reason", "differs"}, {"first_difference", reuse.first_difference}};
+      return json::object{
+          {"reason", reuse.first_difference < prompt_tokens ? "differs" : "shorter"},
+          {"first_difference", reuse.first_difference}};
   }
   UNREACHABLE();
 }
@@ -114,7 +117,7 @@ json::object ReplyFormat::flashlane_block(const ReplyEnd& end) const {
   if (return_token_ids_) out["token_ids"] = json::array(end.ids.begin(), end.ids.end());
   out["prompt_tokens"] = end.prompt_tokens;
   out["cached_tokens"] = end.reuse.cached;
-  out["miss"] = miss_value(end.reuse);
+  out["miss"] = miss_value(end.reuse, end.prompt_tokens);
   if (end.repetition_period > 0) out["repetition_period"] = end.repetition_period;
   out["drafts"] = drafts_object(end.drafts);
   out["timings"] = json::object{{"queue_ms", rounded(end.timings.queue_ms)},

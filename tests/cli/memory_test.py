@@ -131,6 +131,22 @@ class Memory(support.CommandTest):
         for value in ["-1", "much", "nan", "1e300"]:
             self.refuse(2, ["--prompt-cache-gib"], "info", f"--prompt-cache-gib={value}")
 
+    def test_the_default_cache_leaves_what_was_asked_for(self):
+        sizes = ("--model", "nano", *SIZES)
+        for asked in ([], ["--parallel", "4"], ["--session-contexts", "2048x3,1024"]):
+            bare = ("--prompt-cache-gib", "0", *([] if asked else ["--parallel", "1"]))
+            least = self.plan(*sizes, *asked, *bare)
+            gib = f"{least['total_bytes'] * 1.0001 / (1 << 30):.6f}"
+            plan = self.plan(*sizes, *asked, "--memory-limit-gib", gib)
+            self.assertEqual((plan["sequences"], plan["total_bytes"], plan["kept_pages"]),
+                             (least["sequences"], least["total_bytes"], 0), asked)
+
+    def test_the_report_counts_sessions_not_pages(self):
+        said = self.succeed("info", "--plan", "--model", "nano", "--session-contexts", "4096x5")
+        self.assertIn(b"holds 6 of 4096 positions, 1 of 16384 positions, 1 of 32768 positions", said)
+        said = self.succeed("info", "--plan", "--model", "nano", "--context", "4096")
+        self.assertEqual(said.count(b" of 4096 positions"), 2)  # a slot's, and what is held
+
 
 class SlowMemory(support.ServedTest):
     STREAMS = 16
