@@ -78,7 +78,7 @@ Result<int> kept_pages(const std::optional<double>& gib, const memory::PoolLayou
 
 int session_pages(const memory::PoolLayout& layout, const std::vector<int>& sessions) {
   int pages = 0;
-  for (const int rows : sessions) pages += layout.state_pages() + layout.pages_for(rows);
+  for (const int rows : sessions) pages += layout.session_pages(rows);
   return pages;
 }
 
@@ -222,12 +222,13 @@ std::string pool_report(const ModelOutline& outline, const runner::RunnerOptions
   const size_t state_bytes = static_cast<size_t>(layout.state_pages()) * layout.page_bytes();
   std::string out = fmt::format(
       "pool: {} pages of {} positions, {:.4g} MiB each; a sequence's state is {} pieces, {:.2f} "
-      "MiB, {} {} pages, padding {:.2f} MiB ({:.1f} % of the pages)\n",
+      "MiB, {} {} pages, padding {:.2f} MiB ({:.1f} % of the pages), map {:016x}\n",
       memory->pages, layout.page_rows(), mib(layout.page_bytes()), storage->piece_bytes.size(),
       mib(layout.packing().piece_bytes), layout.state_pages(),
       layout.form() == runner::StateForm::kPieces ? "of any" : "consecutive",
       mib(layout.padding_bytes()),
-      100.0 * static_cast<double>(layout.padding_bytes()) / static_cast<double>(state_bytes));
+      100.0 * static_cast<double>(layout.padding_bytes()) / static_cast<double>(state_bytes),
+      memory::packing_hash(layout.packing()));
   // With sessions a sequence has the pages of one, whatever the others leave free.
   const auto holds = [&](int positions) {
     if (sessions.empty()) return layout.holds(positions, memory->pages, runner.slots);

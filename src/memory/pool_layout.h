@@ -47,6 +47,8 @@ class PoolLayout {
   // State and table pages of a sequence of so many rows, prompt and reply; window rows are added
   // here. The most an int holds where it would be more: no pool has that.
   int need(int rows) const;
+  // Of a session that holds so many rows, its margin among them.
+  int session_pages(int rows) const { return state_pages() + pages_for(rows); }
   // Sequences of that size an empty pool admits.
   int holds(int rows, int pages, int lanes) const;
   // The most rows, prompt and reply, of one sequence that has a pool for itself; 0 if none fits.

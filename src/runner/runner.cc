@@ -165,7 +165,8 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
       batch(chosen.max_rows) {
   slots.reserve(static_cast<size_t>(options.slots));
   for (int i = 0; i < options.slots; ++i) {
-    slots.emplace_back(model.shape(), storage, pool.data(), options.context, backlog_rows(options));
+    slots.emplace_back(model.shape(), storage, pool.data(), pages, options.context,
+                       backlog_rows(options));
   }
   sample_rows.reserve(kMaxWindow);
   drawn.reserve(kMaxWindow);

@@ -15,14 +15,15 @@ size_t history_rows(int context) {
 
 }  // namespace
 
-Slot::Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool, int context,
-           int backlog_rows)
+Slot::Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool,
+           memory::PageId null_page, int context, int backlog_rows)
     : shape_(shape),
       storage_(storage),
       pool_(pool),
+      null_page_(null_page),
       pieces_(storage.piece_bytes.size()),
       state_pages_(static_cast<size_t>(storage.pool.state_pages())),
-      page_table_(static_cast<size_t>(table_pages(storage, context))),
+      page_table_(static_cast<size_t>(table_pages(storage, context)), null_page),
       backlog_(backlog_rows, shape.wide()) {
   history_.reserve(history_rows(context));
   state_.gdn.reserve(static_cast<size_t>(shape.delta_layers()));
@@ -60,6 +61,7 @@ void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progr
     std::memset(pieces_[i], 0, storage_.piece_bytes[i]);
   }
   backlog_.place(std::span(pieces_).subspan(storage_.rows.pieces.size()));
+  std::fill(page_table_.begin(), page_table_.end(), null_page_);
   state_.pending_rows = 0;
   history_.clear();
   progress = {};

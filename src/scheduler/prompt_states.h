@@ -45,6 +45,7 @@ class PromptStates {
   void let_go(PromptStatesOfOne& own) noexcept;
 
   memory::PromptCacheUsage usage() const { return cache_.usage(); }
+  void check() const { cache_.check(); }
 
  private:
   memory::PromptCache cache_;

@@ -16,6 +16,7 @@
 #include "scheduler/step_share.h"
 
 namespace flashlane::scheduler {
+
 struct Scheduler::State {
   explicit State(SchedulerOptions chosen)
       : options(std::move(chosen)),
@@ -141,6 +142,7 @@ void Scheduler::State::admit(std::unique_ptr<Sequence> sequence, size_t slot) {
 // whoever has the largest never waits.
 StepPlan Scheduler::State::plan_moves() {
   StepPlan plan;
+  if (options.sessions.empty()) return plan;  // nothing is outgrown in the pool
   std::vector<Sequence*> replies = in_phase(Phase::kPaused);
   const std::vector<Sequence*> others = in_phase(Phase::kDecoding);
   replies.insert(replies.end(), others.begin(), others.end());
@@ -542,6 +544,11 @@ int Scheduler::running() const {
   return static_cast<int>(
       std::count_if(state_->running.begin(), state_->running.end(),
                     [](const Sequence* sequence) { return sequence->phase != Phase::kRetiring; }));
+}
+
+void Scheduler::check() const {
+  state_->pages.check();
+  state_->states.check();
 }
 
 memory::PromptCacheUsage Scheduler::kept() const {

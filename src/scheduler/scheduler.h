@@ -141,6 +141,8 @@ class Scheduler {
   memory::PoolUsage pages() const;
   memory::PromptCacheUsage kept() const;
   SessionUsage sessions() const;
+  // Every invariant of pages, sessions and kept states, by looking at all of them; for tests.
+  void check() const;
 
  private:
   struct State;

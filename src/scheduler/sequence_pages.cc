@@ -14,11 +14,10 @@ SequencePages::SequencePages(memory::PoolLayout layout, int pages, int sequences
   if (sessions.empty()) return;
   table_.emplace(sessions);
   for (const int capacity : sessions) {
-    const int rows = layout_.pages_for(capacity);
-    const auto lease = pool_.promise(layout_.state_pages() + rows);
+    const auto lease = pool_.promise(layout_.session_pages(capacity));
     CHECK(lease.has_value());
     CHECK(take_state(*lease));  // no run is broken yet
-    pool_.take(*lease, rows);
+    pool_.take(*lease, layout_.pages_for(capacity));
     session_pages_.push_back(*lease);
   }
 }
@@ -95,7 +94,6 @@ void SequencePages::release(PageHold& hold) noexcept {
 }
 
 memory::Room SequencePages::room(const PageHold& hold, int position, int rows, int end) const {
-  if (!table_) return memory::Room::kEnough;
   const int capacity = table_->capacity(hold.session);
   const int last = end + layout_.window_rows();
   return memory::room_for({.capacity = capacity,

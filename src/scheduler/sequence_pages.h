@@ -46,8 +46,9 @@ class SequencePages {
   void map(PageHold& hold, Restore& restore);
   void release(PageHold& hold) noexcept;
 
-  // Whether the sequence, at `position`, has room for another step: `rows` may be written in it,
-  // and `end` is as far as it may ever come, the window's rows beyond its last token left out.
+  // The next four with sized sessions. Whether the sequence, at `position`, has room for another
+  // step: `rows` may be written in it, and `end` is as far as it may ever come, the window's rows
+  // beyond its last token left out.
   memory::Room room(const PageHold& hold, int position, int rows, int end) const;
   int capacity(memory::SessionId session) const { return table_->capacity(session); }
   // Takes a larger session, whose pages the move gets; there is a free one.

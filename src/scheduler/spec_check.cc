@@ -100,9 +100,7 @@ Status check_spec(const SequenceSpec& spec, const SchedulerOptions& options) {
 int pool_pages(const SchedulerOptions& options) {
   if (!options.sessions.empty()) {
     int pages = 0;
-    for (const int capacity : options.sessions) {
-      pages += options.pool.state_pages() + options.pool.pages_for(capacity);
-    }
+    for (const int rows : options.sessions) pages += options.pool.session_pages(rows);
     return pages;
   }
   return options.pages > 0 ? options.pages : options.slots * options.pool.need(options.context);

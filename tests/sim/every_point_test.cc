@@ -100,6 +100,7 @@ class Course {
       ledger_.failed(plan, result.error());
       scheduler_.fail(plan, result.error());
     }
+    scheduler_.check();
     point();
     collect();
     return true;

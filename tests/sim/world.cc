@@ -205,6 +205,7 @@ class World {
       ledger_.failed(plan, result.error());
       scheduler_.fail(plan, result.error());
     }
+    scheduler_.check();
     collect();
   }
 
