@@ -44,6 +44,7 @@ struct BenchOptions {
   std::optional<std::string> drafts;
   std::optional<int64_t> rounds;
   std::optional<int64_t> probe_mib;
+  bool unpriced = false;
   bool json = false;
 };
 
@@ -129,7 +130,7 @@ Status plan_prompts(const BenchOptions& options, const ModelOutline& outline, Be
 }
 
 // Everything must fit the context: each prompt, the reply after it, and the rows of forwards.
-Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
+Status plan_sizes(const BenchOptions& options, const ModelOutline& outline, BenchPlan& plan) {
   const int prompt = *std::max_element(plan.prompts.begin(), plan.prompts.end());
   const int decode = *std::max_element(plan.decodes.begin(), plan.decodes.end());
   const int rows = *std::max_element(plan.rows.begin(), plan.rows.end());
@@ -143,7 +144,7 @@ Status plan_sizes(const ModelOutline& outline, BenchPlan& plan) {
   wanted.context = std::min<int64_t>(outline.shape.max_position,
                                      std::max<int64_t>(prompt + after, runner::kCalibrationRows));
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
-  plan.sizes.pricing.calibrate = true;
+  plan.sizes.pricing.calibrate = !options.unpriced;
   if (!plan.streams.empty()) {
     plan.sizes.runner.slots = *std::max_element(plan.streams.begin(), plan.streams.end());
   }
@@ -166,7 +167,7 @@ Result<BenchPlan> make_plan(const BenchOptions& options, const ModelOutline& out
   plan.drafts = has_head && options.drafts != "off";
   plan.rounds = static_cast<int>(options.rounds.value_or(kDefaultRounds));
   RETURN_IF_ERROR(plan_prompts(options, outline, plan));
-  RETURN_IF_ERROR(plan_sizes(outline, plan));
+  RETURN_IF_ERROR(plan_sizes(options, outline, plan));
   return plan;
 }
 
@@ -289,6 +290,9 @@ void add_cases(OptionTable& table, BenchOptions& options) {
              kHere);
   table.text("drafts", options.drafts, {"on", "off"},
              "also decode with drafts; default on where the model has an MTP head", kHere);
+  table.flag("unpriced", options.unpriced,
+             "don't measure steps first; drafts go by how often they stand", Reach::kEverywhere,
+             {"FZ_BATCH_UNPRICED"});
   table.integer("rounds", options.rounds, 1, kMostRounds,
                 "times that each case is timed, in turns with the others; default 5", kHere);
   table.integer("probe-mib", options.probe_mib, 1, kMostProbeMib,

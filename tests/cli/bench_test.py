@@ -88,7 +88,8 @@ class Bench(support.CommandTest):
         self.assertNotIn("not priced", said)
 
     def test_report(self):
-        report = self.micro("--rows", "1,4", "--streams", "1,3", "--threads", 2)
+        # Unpriced: whether drafts of a model this small pay is a matter of the machine's mood.
+        report = self.micro("--rows", "1,4", "--streams", "1,3", "--threads", 2, "--unpriced")
         self.assertEqual(list(report)[:1] + ["probe_gbps", "cells"],
                          [key for key in report if key in ("machine", "probe_gbps", "cells")])
         machine = report["machine"]
