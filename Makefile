@@ -27,7 +27,7 @@ serve:
 # Nothing may follow ctest: its closing lines are the result.
 test:
 	tools/setup test
-	cmake --preset release -DFLASHLANE_TESTS=ON
+	cmake --preset release -DFLASHLANE_TESTS=ON -DFLASHLANE_FULL_TESTS=OFF
 	cmake --build build/release -j $(JOBS)
 	ctest --test-dir build/release -j $(JOBS) --output-on-failure --no-label-summary
 

@@ -84,12 +84,12 @@ TRAPS = [
           "                            overhead_ms, limit);",
           "scheduler.PricedGreedyAllocation.MissesTheCheaperSplitThatTheExactRuleFinds"),
     # T37: a whole prompt goes in while replies wait.
-    Fault("t37_whole_prompt_in_one_step", "scheduler/scheduler.cc",
+    Fault("t37_whole_prompt_in_one_step", "scheduler/step_planning.cc",
           "share.prompt_rows(replies_run, options.prefill_chunk)",
           "share.prompt_rows(false, 1 << 20)",
           "scheduler.SharedSteps.ALongPromptDoesNotStallAReply"),
-    Fault("t37_prompt_chunks_in_a_row", "scheduler/scheduler.cc",
-          "(!prompts.empty() && state.share.prompt_is_due())",
+    Fault("t37_prompt_chunks_in_a_row", "scheduler/step_planning.cc",
+          "(!prompts.empty() && share.prompt_is_due())",
           "!prompts.empty()",
           "scheduler.SharedSteps.ALongPromptDoesNotStallAReply"),
     # T38: a lost cancel; a loop that is busy though nothing can run.
@@ -112,13 +112,13 @@ TRAPS = [
           ".prefilled = event.prefilled,",
           ".prefilled = 0,",
           "engine.Endings.FollowOneRuleHoweverEarlyTheyCome"),
-    Fault("t40_no_event_for_the_last_chunk", "scheduler/scheduler.cc",
+    Fault("t40_no_event_for_the_last_chunk", "scheduler/step_commit.cc",
           "  events.push_back(\n      {.kind = Event::Kind::kPrefilled,",
           "  if (sequence.prompt_left() > 0) events.push_back(\n"
           "      {.kind = Event::Kind::kPrefilled,",
           "engine.Endings.FollowOneRuleHoweverEarlyTheyCome"),
     # T41: a failed step and a failed prompt speak differently.
-    Fault("t41_replies_fail_with_a_bare_name", "scheduler/scheduler.cc",
+    Fault("t41_replies_fail_with_a_bare_name", "scheduler/step_commit.cc",
           "      state.retire(*sequence, FinishReason::kError, error);\n    }\n  }\n}",
           "      state.retire(*sequence, FinishReason::kError,\n"
           "                   segment.kind == SegmentKind::kVerify ? Error{error.code, \"failed\"}\n"
@@ -132,7 +132,7 @@ TRAPS = [
           "        state->publish();\n      }\n    } late{this};\n"
           "    for (Ending& ending : endings) {",
           "engine.Counters.UsageReturnsToItsValueAtLoad"),
-    Fault("t42_step_of_an_ended_sequence_is_told", "scheduler/scheduler.cc",
+    Fault("t42_step_of_an_ended_sequence_is_told", "scheduler/step_commit.cc",
           "if (sequence->phase != Phase::kRetiring) return sequence;",
           "return sequence;",
           "scheduler.Scheduler.CancelInFlightDropsTheResultAndKeepsTheSlotUntilThen"),

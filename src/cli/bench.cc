@@ -45,6 +45,7 @@ struct BenchOptions {
   std::optional<int64_t> rounds;
   std::optional<int64_t> probe_mib;
   bool unpriced = false;
+  LoneOptions lone;
   bool json = false;
 };
 
@@ -145,6 +146,7 @@ Status plan_sizes(const BenchOptions& options, const ModelOutline& outline, Benc
                                      std::max<int64_t>(prompt + after, runner::kCalibrationRows));
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
   plan.sizes.pricing.calibrate = !options.unpriced;
+  ASSIGN_OR_RETURN(plan.sizes.lone, lone_sizes(options.lone));
   if (!plan.streams.empty()) {
     plan.sizes.runner.slots = *std::max_element(plan.streams.begin(), plan.streams.end());
   }
@@ -321,6 +323,7 @@ Command bench_command(CLI::App& root) {
   OptionTable& table = *command.table;
   add_model_options(table, options->model);
   add_cases(table, *options);
+  add_lone_options(table, options->lone);
   add_json(table, options->json, "one JSON object instead of a table");
   command.run = [options] { return run_bench(*options); };
   return command;

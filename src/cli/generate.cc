@@ -40,7 +40,7 @@ struct GenerateOptions {
   std::optional<int64_t> logprobs;
   bool ignore_eos = false;
   bool no_drafts = false;
-  bool no_lone = false;
+  LoneOptions lone;
   bool json = false;
 };
 
@@ -198,7 +198,8 @@ Result<Exit> run_generate(const GenerateOptions& options) {
   ServingOptions wanted;
   wanted.context = static_cast<int64_t>(prompt_tokens) + request.max_tokens;
   wanted.prefill_chunk = options.prefill_chunk;
-  ASSIGN_OR_RETURN(const ServingSizes sizes, serving_sizes(wanted, outline));
+  ASSIGN_OR_RETURN(ServingSizes sizes, serving_sizes(wanted, outline));
+  ASSIGN_OR_RETURN(sizes.lone, lone_sizes(options.lone));
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
   size_t peak_bytes = 0;
   ASSIGN_OR_RETURN(const auto model,
@@ -281,9 +282,7 @@ Command generate_command(CLI::App& root) {
   table.integer("prefill-chunk", options->prefill_chunk, 1, 1 << 16,
                 "prompt rows of a step; default 512; changes no bit of a reply");
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
-  table.flag("no-lone", options->no_lone,
-             "decode in shared steps only; nothing else exists yet, so it changes nothing",
-             Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});
+  add_lone_options(table, options->lone);
   add_json(table, options->json, "one JSON object at the end instead of text as it comes");
   command.run = [options] { return run_generate(*options); };
   return command;

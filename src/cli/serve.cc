@@ -34,7 +34,7 @@ struct ServeOptions {
   bool serial_drafts = false;
   bool unpriced = false;
   bool lone_unpriced = false;
-  bool no_lone = false;
+  LoneOptions lone;
 };
 
 struct Serving {
@@ -83,9 +83,12 @@ void print_start(const ModelOutline& outline, const MemoryPlan& plan, const Serv
   const kernels::BackendInfo& backend = outline.backend;
   fmt::print(stderr,
              "{} on {} ({}, {} activations, {} threads), {} sequence(s) at once, "
-             "drafts {}\n",
+             "drafts {}, {}\n",
              outline.location.name, backend.name, backend.isa, backend.activations, backend.threads,
-             runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off");
+             runner.slots, runner.max_draft > 0 ? "from the MTP head" : "off",
+             sizes.lone.on ? fmt::format("a reply alone is driven with {} step(s) under way",
+                                         sizes.lone.steps_in_flight)
+                           : "no lone driver");
   for (const std::string& line : table.given()) fmt::print(stderr, "  set: {}\n", line);
   fmt::print(stderr, "{}{}", memory_table(plan, runner),
              pool_report(outline, runner, sizes.sessions));
@@ -98,6 +101,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   if (options.no_drafts) sizes.runner.max_draft = 0;
   sizes.prompt_lookup = !options.no_drafts;
   sizes.runner.serial_drafts = options.serial_drafts;
+  ASSIGN_OR_RETURN(sizes.lone, lone_sizes(options.lone));
   sizes.pricing.calibrate = !options.unpriced && !options.no_drafts;
   sizes.pricing.lone_priced = !options.lone_unpriced;
   sizes.pricing.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
@@ -168,9 +172,7 @@ Command serve_command(CLI::App& root) {
              {"FZ_BATCH_UNPRICED"});
   table.flag("lone-unpriced", options->lone_unpriced, "the same for a reply that runs alone",
              Reach::kEverywhere, {"FZ_LONE_UNPRICED"});
-  table.flag("no-lone", options->no_lone,
-             "decode in shared steps only; nothing else exists yet, so it changes nothing",
-             Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});
+  add_lone_options(table, options->lone);
   table.unsigned_integer("seed-salt", options->seed_salt,
                          "mixed into the seeds of requests that bring none; default 0");
   command.run = [options, &table] { return run_serve(*options, table); };

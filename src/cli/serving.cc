@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kDefaultPrefillChunk = 512;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
 constexpr int64_t kMostChunk = 1 << 16;
+constexpr int64_t kMostStepsInFlight = 4;
 
 scheduler::StepCosts costs_of(const runner::Calibration& measured) {
   const auto table = [](const std::vector<scheduler::MeasuredCost>& costs) {
@@ -51,6 +52,30 @@ void add_serving_sizes(OptionTable& table, ServingOptions& options) {
   table.integer("prefill-chunk", options.prefill_chunk, 1, kMostChunk,
                 "prompt rows of a step; default 512; changes no bit of a reply");
   add_pool_options(table, options.pool);
+}
+
+void add_lone_options(OptionTable& table, LoneOptions& options) {
+  table.flag("no-lone", options.no_lone,
+             "decode in shared steps, also where a reply runs alone; changes no token",
+             Reach::kEverywhere, {"FLASHNEXT_NO_LONE"});
+  table.integer("steps-in-flight", options.steps_in_flight, 1, kMostStepsInFlight,
+                "steps of a reply that runs alone which may be under way at once; default 1, as "
+                "the CPU computes them one by one");
+  table.text("lone-handoffs", options.handoffs, {},
+             "lengths of a reply, 1,77,3041, at which one that runs alone is handed over to shared "
+             "steps, for one step; to check that it changes no token");
+}
+
+Result<LoneSizes> lone_sizes(const LoneOptions& options) {
+  LoneSizes sizes;
+  sizes.on = !options.no_lone;
+  sizes.steps_in_flight = static_cast<int>(options.steps_in_flight.value_or(1));
+  if (!options.handoffs.has_value()) return sizes;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                   parse_integers(*options.handoffs, "--lone-handoffs", 1, kMostPositions));
+  sizes.handoffs.assign(lengths.begin(), lengths.end());
+  std::sort(sizes.handoffs.begin(), sizes.handoffs.end());
+  return sizes;
 }
 
 Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOutline& outline) {
@@ -128,6 +153,9 @@ engine::EngineOptions engine_options(const model::Model& model, const ServingSiz
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;
   engine.scheduler.max_draft = model.weights().has_mtp ? sizes.runner.max_draft : 0;
   engine.scheduler.prompt_lookup = sizes.prompt_lookup;
+  engine.scheduler.lone = sizes.lone.on;
+  engine.scheduler.steps_in_flight = sizes.lone.steps_in_flight;
+  engine.scheduler.lone_handoffs = sizes.lone.handoffs;
   return engine;
 }
 

@@ -27,6 +27,21 @@ struct ServingOptions {
 };
 void add_serving_sizes(OptionTable& table, ServingOptions& options);
 
+// The driver of a reply that runs alone.
+struct LoneOptions {
+  bool no_lone = false;
+  std::optional<int64_t> steps_in_flight;
+  std::optional<std::string> handoffs;  // "1,77"
+};
+void add_lone_options(OptionTable& table, LoneOptions& options);
+
+struct LoneSizes {
+  bool on = true;
+  int steps_in_flight = 1;
+  std::vector<int> handoffs = {};
+};
+Result<LoneSizes> lone_sizes(const LoneOptions& options);
+
 // What is measured at load to price drafts, and how it is told.
 struct PricingOptions {
   bool calibrate = false;  // measure; else drafts go by acceptance only
@@ -42,6 +57,7 @@ struct ServingSizes {
   std::function<void(const std::string&)> report = {};  // of the engine: lines for people
   double decode_share = 0.5;
   bool prompt_lookup = true;
+  LoneSizes lone = {};
   PricingOptions pricing;
 };
 // For one sequence; refuses a context beyond the model's.

@@ -57,7 +57,7 @@ struct Counters {
   }
 
   // All rows of a step are of one kind.
-  void count_step(const scheduler::StepPlan& plan, double run_ms) {
+  void count_step(const scheduler::StepPlan& plan, const scheduler::StepResult& result) {
     CHECK(!plan.empty());
     if (!plan.moves.empty()) return;  // counted as moves
     const bool prompt =
@@ -68,10 +68,11 @@ struct Counters {
     for (const scheduler::Restore& restore : plan.restores) {
       counts.rows += static_cast<int64_t>(restore.tokens.size());
     }
-    for (const scheduler::Segment& segment : plan.segments) {
-      counts.rows += static_cast<int64_t>(segment.tokens.size());
+    for (size_t i = 0; i < plan.segments.size(); ++i) {
+      const scheduler::Segment& segment = plan.segments[i];
+      counts.rows += segment.verdict_rows > 0 ? result.segments[i].rows : segment.most_rows();
     }
-    counts.run_ms += run_ms;
+    counts.run_ms += result.elapsed_ms;
   }
 };
 

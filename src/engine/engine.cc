@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -41,15 +42,16 @@ struct Moments {
   }
 };
 
-StepFunction step_function(std::unique_ptr<runner::Runner> runner,
-                           const scheduler::SchedulerOptions& options) {
+std::unique_ptr<StepDevice> device_of(std::unique_ptr<runner::Runner> runner,
+                                      const scheduler::SchedulerOptions& options) {
   CHECK_LE(options.context, runner->options().context);
   CHECK_LE(options.slots, runner->options().slots);
   CHECK_LE(options.prefill_chunk, runner->options().max_rows);
   CHECK_LE(options.max_draft, runner->options().max_draft);
-  return [shared = std::shared_ptr<runner::Runner>(std::move(runner))](const StepPlan& plan) {
-    return shared->run(plan);
-  };
+  return std::make_unique<CallingDevice>(
+      [shared = std::shared_ptr<runner::Runner>(std::move(runner))](const StepPlan& plan) {
+        return shared->run(plan);
+      });
 }
 
 }  // namespace
@@ -74,8 +76,8 @@ struct Engine::State {
     ReplyEvent last;
   };
 
-  State(StepFunction run_step, EngineOptions engine_options)
-      : run(std::move(run_step)),
+  State(std::unique_ptr<StepDevice> of_steps, EngineOptions engine_options)
+      : device(std::move(of_steps)),
         options(std::move(engine_options)),
         clock(options.clock != nullptr ? options.clock : std::make_shared<SteadyClock>()),
         scheduler(options.scheduler) {
@@ -86,7 +88,8 @@ struct Engine::State {
   void loop();
   bool drain();
   void take_in(Submission submission);
-  void step(const StepPlan& plan);
+  void begin(StepPlan plan);
+  void land();
   void lose_device(const Error& error);
   void deliver();
   void account(const Event& event);
@@ -96,7 +99,13 @@ struct Engine::State {
   Ending end(const Event& event);
   Live& find(SequenceId id);
 
-  StepFunction run;
+  // A step that the device has not been asked about yet.
+  struct UnderWay {
+    StepPlan plan;
+    Clock::Time began;
+  };
+
+  std::unique_ptr<StepDevice> device;
   EngineOptions options;
   std::shared_ptr<const Clock> clock;
   std::shared_ptr<Bell> bell = std::make_shared<Bell>();
@@ -112,6 +121,8 @@ struct Engine::State {
   std::vector<Live> live;
   Status current;  // published as status
   std::optional<Error> device_error;
+  std::deque<UnderWay> under_way;  // oldest first
+  Clock::Time last_landed = {};
 
   std::mutex join_mutex;
   std::jthread thread;
@@ -119,16 +130,22 @@ struct Engine::State {
 
 void Engine::State::loop() {
   while (!drain()) {
-    const StepPlan plan = scheduler.plan();
+    StepPlan plan = scheduler.plan();
     deliver();
-    if (plan.empty()) {
+    if (!plan.empty()) {
+      begin(std::move(plan));
+      // Where the device has room for one more, it may be planned already.
+      if (static_cast<int>(under_way.size()) < options.scheduler.steps_in_flight) continue;
+    }
+    if (under_way.empty()) {
       bell->wait();
     } else {
-      step(plan);
+      land();
       deliver();
     }
   }
   for (const Live& request : live) scheduler.cancel(request.id);
+  while (!under_way.empty()) land();
   deliver();
   CHECK(live.empty());
 }
@@ -160,18 +177,30 @@ void Engine::State::take_in(Submission submission) {
   if (device_error) scheduler.cancel(id.value());
 }
 
-void Engine::State::step(const StepPlan& plan) {
+void Engine::State::begin(StepPlan plan) {
   const Clock::Time began = clock->now();
-  auto result = run(plan);
+  device->start(plan);
+  under_way.push_back({std::move(plan), began});
+}
+
+// Takes in the oldest step. One that waited for another on the device took no longer than since
+// that one landed. What it let go is told even if nobody hears of it: its reply may have ended.
+void Engine::State::land() {
+  auto result = device->finish();
+  const StepPlan plan = std::move(under_way.front().plan);
+  const Clock::Time began = std::max(under_way.front().began, last_landed);
+  under_way.pop_front();
+  last_landed = clock->now();
   if (result.ok()) {
-    result.value().elapsed_ms = to_ms(clock->now() - began);
-    current.counters.count_step(plan, result.value().elapsed_ms);
+    result.value().elapsed_ms = to_ms(last_landed - began);
+    current.counters.count_step(plan, result.value());
     scheduler.commit(plan, result.value());
-    return;
+  } else {
+    ++current.counters.failed_steps;
+    scheduler.fail(plan, result.error());
+    if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());
   }
-  ++current.counters.failed_steps;
-  scheduler.fail(plan, result.error());
-  if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());
+  publish();
 }
 
 // Nothing will run again: all that live end with the device's error, and so do those in the inbox
@@ -259,6 +288,7 @@ void Engine::State::publish() {
   current.running = scheduler.running();
   current.usage = usage();
   current.prompt_cache = scheduler.kept();
+  current.lone = scheduler.lone();
   std::lock_guard lock(mutex);
   taken_waiting = scheduler.waiting();
   // submit counts these two.
@@ -339,16 +369,20 @@ EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options) 
 
 Engine::Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options) {
   options = with_pool_of(*runner, std::move(options));
-  StepFunction run = step_function(std::move(runner), options.scheduler);
-  start(std::move(run), std::move(options));
+  auto device = device_of(std::move(runner), options.scheduler);
+  start(std::move(device), std::move(options));
 }
 
 Engine::Engine(StepFunction run, EngineOptions options) {
-  start(std::move(run), std::move(options));
+  start(std::make_unique<CallingDevice>(std::move(run)), std::move(options));
 }
 
-void Engine::start(StepFunction run, EngineOptions options) {
-  state_ = std::make_unique<State>(std::move(run), std::move(options));
+Engine::Engine(std::unique_ptr<StepDevice> device, EngineOptions options) {
+  start(std::move(device), std::move(options));
+}
+
+void Engine::start(std::unique_ptr<StepDevice> device, EngineOptions options) {
+  state_ = std::make_unique<State>(std::move(device), std::move(options));
   state_->thread = std::jthread([state = state_.get()] {
     try {
       state->loop();

@@ -1,6 +1,8 @@
 // Engine: one thread that owns scheduler and runner. Requests come in through a bounded inbox,
 // events go out through one bounded queue per request; a full event queue cancels that request, so
-// that a slow client never stalls the others. The loop is: drain, plan, run, commit, deliver.
+// that a slow client never stalls the others. The loop is: drain, plan, run, commit, deliver; while
+// a reply is alone, as many steps as the device can have under way are planned before one is
+// committed.
 #pragma once
 
 #include <chrono>
@@ -14,6 +16,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/counters.h"
+#include "engine/step_device.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
 
@@ -27,6 +30,7 @@ using scheduler::kLeastRepetitionPenalty;
 using scheduler::kMostLogprobs;
 using scheduler::kMostPenalty;
 using scheduler::kMostRepetitionPenalty;
+using scheduler::LoneUsage;
 using scheduler::PromptReuse;
 using scheduler::TokenLogprobs;
 using Request = scheduler::SequenceSpec;
@@ -84,9 +88,6 @@ struct EngineOptions {
 // The options, with pages handed out of this runner's pool.
 EngineOptions with_pool_of(const runner::Runner& runner, EngineOptions options);
 
-// Runs a plan; only the engine's thread calls it.
-using StepFunction = std::function<Result<scheduler::StepResult>(const scheduler::StepPlan&)>;
-
 // What is taken of what there is. Whenever nobody waits for a reply it is what it was at load; a
 // difference is a leak.
 struct Usage {
@@ -111,6 +112,7 @@ struct Status {
   Usage usage = {};
   Usage usage_at_load = {};
   memory::PromptCacheUsage prompt_cache = {};
+  LoneUsage lone = {};
   int64_t moves_total = 0;   // of replies to larger sessions
   int64_t pauses_total = 0;  // of replies that waited for one
   bool failed = false;       // the device was lost: nothing will run again
@@ -121,6 +123,7 @@ class Engine {
   // The scheduler's limits must lie within the runner's; the pool is the runner's.
   Engine(std::unique_ptr<runner::Runner> runner, EngineOptions options);
   Engine(StepFunction run, EngineOptions options);
+  Engine(std::unique_ptr<StepDevice> device, EngineOptions options);
   // Cancels what is left and joins the thread.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -137,7 +140,7 @@ class Engine {
 
  private:
   struct State;
-  void start(StepFunction run, EngineOptions options);
+  void start(std::unique_ptr<StepDevice> device, EngineOptions options);
   std::unique_ptr<State> state_;
 };
 

@@ -13,6 +13,7 @@
 #include "runner/runner_sizes.h"
 #include "runner/slot.h"
 #include "runner/step_batch.h"
+#include "runner/verdicts.h"
 #include "tensor/buffer.h"
 
 namespace flashlane::runner {
@@ -130,6 +131,7 @@ struct Runner::State {
   Buffer arena;  // copies of pages
   std::vector<Slot> slots;
   std::vector<SlotProgress> progress;
+  Verdicts verdicts;
 
   model::Activations activations;
   Buffer logits;  // [kMaxWindow, vocabulary]
@@ -159,6 +161,7 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
       pool(pool_bytes(storage, pages)),
       arena(static_cast<size_t>(chosen.kept_pages) * storage.pool.page_bytes()),
       progress(static_cast<size_t>(chosen.slots)),
+      verdicts(chosen.slots, chosen.max_draft),
       activations(loaded.shape(), chosen.max_rows),
       logits(static_cast<size_t>(kMaxWindow) * static_cast<size_t>(loaded.shape().vocabulary) *
              sizeof(float)),
@@ -186,6 +189,7 @@ StepResult Runner::State::run(const StepPlan& plan) {
   } else {
     run_verify(plan, result);
   }
+  verdicts.note(plan, result, progress);
   return result;
 }
 
@@ -549,8 +553,17 @@ Runner::Runner(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Runner::~Runner() = default;
 
 Result<StepResult> Runner::run(const StepPlan& plan) {
-  RETURN_IF_ERROR(check_plan(plan, state_->limits, state_->progress));
-  return state_->run(plan);
+  State& state = *state_;
+  if (plan.segments.empty() || plan.segments.front().verdict_rows == 0) {
+    RETURN_IF_ERROR(check_plan(plan, state.limits, state.progress));
+    return state.run(plan);
+  }
+  StepPlan filled = plan;
+  RETURN_IF_ERROR(state.verdicts.fill(filled, state.progress));
+  RETURN_IF_ERROR(check_plan(filled, state.limits, state.progress));
+  StepResult result = state.run(filled);
+  result.segments.front().rows = static_cast<int>(filled.segments.front().tokens.size());
+  return result;
 }
 
 Status Runner::run_head_rows(int slot, int rows) {

@@ -41,6 +41,11 @@ std::optional<int32_t> ReplyRules::replacement(int forced_rows) const {
   return std::nullopt;
 }
 
+bool ReplyRules::may_replace() const {
+  const bool guarded = guard_watches() && !limits_.thinking.close_tokens.empty();
+  return !forced().empty() || budget_counts() || guarded;
+}
+
 std::span<const int32_t> ReplyRules::forced() const {
   const std::span<const int32_t> waiting =
       std::span(limits_.thinking.close_tokens).subspan(next_forced_);
@@ -56,6 +61,10 @@ int ReplyRules::draft_room() const {
 
 bool ReplyRules::budget_counts() const {
   return open_ && limits_.thinking.budget > 0 && !limits_.thinking.close_tokens.empty();
+}
+
+bool ReplyRules::guard_watches() const {
+  return open_ && limits_.thinking.repetition_guard && limits_.thinking.end_token >= 0;
 }
 
 // The block closes for the budget and the guard at once, not with the last forced token: neither
@@ -84,10 +93,9 @@ void ReplyRules::land(int32_t token, Landed& landed) {
   landed.tokens.push_back(token);
   ++emitted_;
   if (token == thinking.end_token) open_ = false;
-  const bool watched = thinking.repetition_guard && thinking.end_token >= 0 && open_;
   // Only an open block is watched, it never opens again, and a guard that fires closes it: so the
   // guard has seen every token so far, and fires once at most.
-  const int period = watched ? guard_.push(token) : 0;
+  const int period = guard_watches() ? guard_.push(token) : 0;
   const bool full = emitted_ >= limits_.max_tokens;
   if (stops(token)) {
     landed.end = ReplyEnd::kStop;

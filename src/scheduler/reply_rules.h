@@ -68,6 +68,9 @@ class ReplyRules {
   // `forced_rows` of them.
   std::optional<int32_t> replacement(int forced_rows) const;
 
+  // Whether any commit from here on may put a token in place of a drawn one. Once false, for good.
+  bool may_replace() const;
+
   // The tokens that come next whatever is drawn, as far as max_tokens lets them. A segment takes
   // at most draft_room() - 1 of them as rows. Holds until the next commit.
   std::span<const int32_t> forced() const;
@@ -83,6 +86,7 @@ class ReplyRules {
 
  private:
   bool budget_counts() const;
+  bool guard_watches() const;
   void close_block();
   int32_t due(int32_t drawn);
   bool stops(int32_t token);

@@ -16,6 +16,7 @@
 #include "memory/prompt_cache.h"
 #include "scheduler/cost_table.h"
 #include "scheduler/draft_stats.h"
+#include "scheduler/lone_driver.h"
 #include "scheduler/reply_rules.h"
 #include "scheduler/sequence_pages.h"
 #include "scheduler/step_plan.h"
@@ -91,8 +92,13 @@ struct SchedulerOptions {
   bool prompt_lookup = true;  // drafts copied from a sequence's own context
   StepCosts costs = {};       // measured at load; empty: unpriced
   bool lone_priced = true;    // false: alone, drafts go by acceptance only
-  int vocabulary = 0;         // prompt ids are below it; 0 = not checked
-  size_t trace_entries = 0;   // of the last decisions, kept to be looked at
+  // A reply alone goes on by itself, so many steps under way at once; `lone_handoffs`: lengths of a
+  // reply, rising, at which it is handed over for a step, for tests.
+  bool lone = false;
+  int steps_in_flight = 1;
+  std::vector<int> lone_handoffs = {};
+  int vocabulary = 0;        // prompt ids are below it; 0 = not checked
+  size_t trace_entries = 0;  // of the last decisions, kept to be looked at
   // Bytes of each token id, for stop strings; read-only, may be null when none are used.
   std::shared_ptr<const TokenBytes> token_bytes = {};
 };
@@ -123,10 +129,11 @@ class Scheduler {
   // A no-op for unknown and finished ids. The terminal event comes from the next collect().
   void cancel(SequenceId id);
 
-  // The next step; empty when nothing can run. A step that is not empty must be committed or failed
-  // before the next one is planned.
+  // The next step; empty when nothing can run. While steps are under way, only one that follows the
+  // newest of them by itself: so there is never more than one where the lone driver is off.
   StepPlan plan();
-  // Takes a step's result, resp. its failure; `plan` is the one that was run.
+  // Takes a step's result, resp. its failure, in the order of their plans; `plan` is the one that
+  // was run.
   void commit(const StepPlan& plan, const StepResult& result);
   void fail(const StepPlan& plan, const Error& error);
 
@@ -141,6 +148,7 @@ class Scheduler {
   memory::PoolUsage pages() const;
   memory::PromptCacheUsage kept() const;
   SessionUsage sessions() const;
+  LoneUsage lone() const;
   // Every invariant of pages, sessions and kept states, by looking at all of them; for tests.
   void check() const;
 

@@ -32,7 +32,7 @@ Sequence::Sequence(SequenceId sequence_id, SequenceSpec sequence_spec,
 
 Sequence::Window Sequence::next_window(bool alone) const {
   if (!spec.drafts) return {};
-  const int room = rules.draft_room() - 1;
+  const int room = draft_room() - 1;
   const std::span<const int32_t> forced = rules.forced();
   if (!forced.empty()) {
     const int rows = std::min({static_cast<int>(forced.size()), room, kMostForcedRows});
@@ -91,6 +91,14 @@ Segment Sequence::verify_segment(const Window& window, int rows, int depth) cons
           .replacement = rules.replacement(forced_rows).value_or(-1),
           .draft_depth = depth,
           .uses_mtp = uses_mtp};
+}
+
+Segment Sequence::verdict_segment(int rows) const {
+  Segment segment = verify_segment({}, 0, 0);
+  segment.verdict_rows = rows;
+  segment.start_position = -1;
+  segment.tokens.clear();
+  return segment;
 }
 
 // Here and below as the runner has it: rows wait where nothing is drafted from them, as many as a
@@ -163,7 +171,7 @@ Landed Sequence::land(const SegmentResult& result, const LookupVerdict& verdict)
       landed.logprobs.back().logprob = landed.logprobs.back().of_replacement;
     }
   }
-  const bool as_drawn = static_cast<size_t>(landed.unchanged) == result.tokens.size();
+  as_drawn = static_cast<size_t>(landed.unchanged) == result.tokens.size();
   drafts = as_drawn && rules.forced().empty() ? result.drafts : std::vector<int32_t>{};
   if (uses_lookup) {
     LookupVerdict judged = verdict;

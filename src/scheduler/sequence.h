@@ -3,6 +3,8 @@
 // other sequences.
 #pragma once
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <vector>
 
@@ -38,7 +40,8 @@ struct Sequence {
   PromptStatesOfOne states = {};  // from admission to the end
   PageHold pages = {};            // from admission to the end
   int overtaken = 0;              // times that others were admitted before it, which came after it
-  bool in_flight = false;         // a segment of it is in the step that has not come back
+  int in_flight = 0;              // steps with a segment of it that have not come back
+  int rows_in_flight = 0;         // of those segments, at most
   uint64_t served = 0;        // number of the last decode step that included it, or was before it
   int passed_over = 0;        // prompt steps in a row that went to others
   bool prompt_alone = false;  // a shared prompt step failed: its rows go in on their own
@@ -47,6 +50,9 @@ struct Sequence {
   int waiting_rows = 0;              // committed, and not yet taken in by the MTP head
   int32_t pending = -1;              // last committed reply token, not yet fed
   std::vector<int32_t> drafts = {};  // of the MTP head, for the positions after `pending`
+  bool as_drawn = false;             // `pending` is the token that the last step drew last
+  int drafts_asked = 0;              // of the head, with the newest segment
+  int next_handoff = INT_MAX;        // length of the reply that no window goes beyond
   DraftStats stats = {};
 
   DraftAcceptance acceptance;
@@ -64,6 +70,11 @@ struct Sequence {
   int prompt_size() const { return static_cast<int>(spec.prompt.size()); }
   int prompt_left() const { return prompt_size() - prefilled; }
 
+  // The most tokens that a segment may commit behind those that are under way.
+  int draft_room() const {
+    return std::min(rules.draft_room(), next_handoff - rules.emitted()) - rows_in_flight;
+  }
+
   // What could stand behind the pending token in the next segment, at most draft_room - 1 tokens:
   // forced ones before a copy of the context, a copy before the head's drafts.
   struct Window {
@@ -77,6 +88,9 @@ struct Sequence {
   Segment prefill_segment(int rows, int depth) const;
   // The pending token and the first `rows` of the window; `depth` drafts wanted after it.
   Segment verify_segment(const Window& window, int rows, int depth) const;
+
+  // What the verdict of the step before fills with at most so many rows.
+  Segment verdict_segment(int rows) const;
 
   // Waiting rows that a segment of it makes the head take in, before its own.
   int rows_taken_in(const Segment& segment) const;

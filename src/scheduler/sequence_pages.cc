@@ -71,11 +71,9 @@ std::vector<memory::PageId> SequencePages::extend(PageHold& hold, int rows) {
   return {table.begin() + told, table.begin() + wanted};
 }
 
-void SequencePages::map(PageHold& hold, Segment& segment) {
+void SequencePages::map(PageHold& hold, int end, Segment& segment) {
   if (segment.start_position == 0) segment.state_pages = open(hold);
-  segment.new_pages =
-      extend(hold, segment.start_position + static_cast<int>(segment.tokens.size()) +
-                       std::max(0, segment.draft_depth - 1));
+  segment.new_pages = extend(hold, end + std::max(0, segment.draft_depth - 1));
 }
 
 void SequencePages::map(PageHold& hold, Restore& restore) {

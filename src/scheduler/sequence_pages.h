@@ -39,9 +39,9 @@ class SequencePages {
 
   // False where the sequence doesn't fit now; it must fit when nobody else is there.
   [[nodiscard]] bool admit(int prompt, int max_tokens, PageHold& hold);
-  // Adds what the segment's rows, and the drafts chained behind them, need and the sequence has
-  // not got yet; all of it with its first rows, also when it starts again.
-  void map(PageHold& hold, Segment& segment);
+  // Adds what the segment's rows up to `end`, and the drafts chained behind them, need and the
+  // sequence has not got yet; all of it with its first rows, also when it starts again.
+  void map(PageHold& hold, int end, Segment& segment);
   // The same for the rows of a restore.
   void map(PageHold& hold, Restore& restore);
   void release(PageHold& hold) noexcept;

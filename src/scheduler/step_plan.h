@@ -3,6 +3,8 @@
 // the step.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -49,6 +51,10 @@ struct Segment {
   SequenceId sequence = {};
   int slot = 0;
   SegmentKind kind = SegmentKind::kPrefill;
+  // Verify: not 0 where the verdict of the sequence's last step, which may still be under way,
+  // fills the segment with the token that it drew last and the drafts behind it, so many rows at
+  // most. Such a segment is alone in its plan, and start_position and tokens come with the verdict.
+  int verdict_rows = 0;
   // Absolute position of the first row. Authoritative: if the slot's state is further on (a stop
   // cut an accepted run), the runner rolls back to it; 0 starts the slot afresh.
   int start_position = 0;
@@ -78,7 +84,21 @@ struct Segment {
   // Prefill: not empty where the state behind the last row is to be kept, on these pages of the
   // arena: copies of the state pages, then of those of the rows.
   std::vector<memory::PageId> keep_pages = {};
+
+  int most_rows() const {
+    return verdict_rows > 0 ? verdict_rows : static_cast<int>(tokens.size());
+  }
 };
+
+// What a verdict makes of a segment: it begins at `position` with the token drawn last.
+inline void fill_from_verdict(Segment& segment, int position, int32_t last_drawn,
+                              const std::vector<int32_t>& drafts) {
+  const auto rows = std::min(drafts.size(), static_cast<size_t>(segment.verdict_rows) - 1);
+  segment.start_position = position;
+  segment.tokens = {last_drawn};
+  segment.tokens.insert(segment.tokens.end(), drafts.begin(),
+                        drafts.begin() + static_cast<std::ptrdiff_t>(rows));
+}
 
 // Before a sequence's first rows: its state as it was kept behind these tokens of a prompt.
 struct Restore {

@@ -31,6 +31,8 @@ struct SegmentResult {
   std::vector<TokenLogprobs> logprobs = {};
   // Drafts for the token positions after the last of `tokens`; at most the plan's draft_depth.
   std::vector<int32_t> drafts = {};
+  // Of a segment that a verdict filled: the rows that it had.
+  int rows = 0;
   // Whether the state was copied, where the plan asks for it.
   bool kept = false;
 };

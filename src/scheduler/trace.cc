@@ -12,9 +12,9 @@
 namespace flashlane::scheduler {
 namespace {
 
-constexpr std::string_view kNames[] = {"submit",  "cancel", "admit",       "pause",   "move",
-                                       "restore", "keep",   "prompt rows", "window",  "depth",
-                                       "landed",  "token",  "failed",      "restart", "retire"};
+constexpr std::string_view kNames[] = {
+    "submit", "cancel",  "admit", "pause",  "move",  "restore", "keep",    "prompt rows", "window",
+    "lone",   "handoff", "depth", "landed", "token", "failed",  "restart", "retire"};
 static_assert(std::size(kNames) == static_cast<size_t>(TraceKind::kRetire) + 1);
 
 }  // namespace

@@ -25,6 +25,8 @@ enum class TraceKind : uint8_t {
   kKeep,        // [worked or not]
   kPromptRows,  // [start position, rows, rows left behind them]
   kWindow,      // [start position, source of the drafts, rows offered, rows granted]
+  kLone,        // [rows at most, steps under way before it]
+  kHandoff,     // of a lone reply to shared steps
   kDepth,       // [drafts asked of the MTP head]
   kLanded,      // [tokens drawn, tokens committed, of them as drawn]
   kToken,       // [token, its place in the reply]

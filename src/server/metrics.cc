@@ -169,6 +169,16 @@ void add_sessions(Families& families, const engine::Status& status) {
                    status.pauses_total);
 }
 
+void add_lone(Families& families, const engine::LoneUsage& lone) {
+  families.counter("flashlane_lone_runs_total",
+                   "Times that a reply which ran alone was taken by the lone driver.", lone.runs);
+  families.counter("flashlane_lone_steps_total", "Steps that it drove.", lone.steps);
+  families.counter("flashlane_lone_steps_ahead_total",
+                   "Of them, those that began while the one before was under way.", lone.ahead);
+  families.counter("flashlane_lone_handoffs_total", "Replies that it handed over to shared steps.",
+                   lone.handoffs);
+}
+
 void add_steps(Families& families, const engine::Counters& counters) {
   const auto by_kind = [&](auto value) {
     return std::vector<Labelled>{
@@ -209,6 +219,7 @@ std::string metrics_text(const engine::Status& status) {
   add_drafts(families, status.drafts);
   add_prompt_cache(families, status);
   add_sessions(families, status);
+  add_lone(families, status.lone);
   add_steps(families, status.counters);
   add_times(families, status.counters);
   return families.text();

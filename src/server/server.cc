@@ -83,6 +83,16 @@ json::object prompt_cache_object(const engine::Status& status) {
           {"failed", cache.failed},   {"cached_tokens_total", status.cached_tokens_total}};
 }
 
+json::object lone_object(const engine::LoneUsage& lone) {
+  return {{"on", lone.on},
+          {"steps_in_flight", lone.steps_in_flight},
+          {"active", lone.active},
+          {"runs", lone.runs},
+          {"steps", lone.steps},
+          {"ahead", lone.ahead},
+          {"handoffs", lone.handoffs}};
+}
+
 }  // namespace
 
 struct Server::State {
@@ -198,6 +208,7 @@ HttpResponse Server::State::status() const {
   out["waiting"] = now.waiting;
   out["usage"] = usage_object(now.usage);
   out["usage_at_load"] = usage_object(now.usage_at_load);
+  out["lone"] = lone_object(now.lone);
   out["moves_total"] = now.moves_total;
   out["pauses_total"] = now.pauses_total;
   out["prompt_cache"] = prompt_cache_object(now);

@@ -1,7 +1,7 @@
 """One reply, whatever computes it: `generate` gives one token_sha for 1, 2 and 3 threads, drafts on and
 off, at every instruction level of this machine that keeps the written order of sums (E1, E5).
 
-    same_reply_test.py BINARY
+    same_reply_test.py BINARY [PROMPTS]    with a number, that many prompts spread over the kinds
 
 The 20 prompts of the draft test and one of 3,000 tokens. `avx512_bf16` has an order of its own
 (docs/row_rule.md): one token_sha too, but not the others'.
@@ -18,6 +18,7 @@ sys.path.insert(0, str(support.ROOT / "tools"))
 import compare_fixtures  # noqa: E402
 
 PROMPTS = json.loads((pathlib.Path(__file__).parent / "prompts.json").read_text())
+WANTED = int(sys.argv.pop(2)) if len(sys.argv) > 2 else len(PROMPTS)
 LONG = support.FIXTURES / "nano" / "golden_long3000.safetensors"
 OWN_ORDER = {"avx512_bf16"}
 REPLY_TOKENS = 32
@@ -47,6 +48,8 @@ class SameReply(support.CommandTest):
         alike = [level for level in levels if level not in OWN_ORDER]
         apart = [level for level in levels if level in OWN_ORDER]
         self.assertEqual(len(PROMPTS), 20)
+        chosen = PROMPTS[:: len(PROMPTS) // WANTED]
+        self.assertEqual(len(chosen), WANTED)
         ids = list(compare_fixtures.read_safetensors(LONG)["tokens"].values)
         self.assertGreaterEqual(len(ids), 3000)
         different = set()
@@ -54,7 +57,7 @@ class SameReply(support.CommandTest):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(ids, file)
             file.flush()
-            ways = {prompt["name"]: arguments_of(prompt) for prompt in PROMPTS}
+            ways = {prompt["name"]: arguments_of(prompt) for prompt in chosen}
             ways["3,000 tokens"] = ("--prompt-ids", file.name)
             for name, arguments in ways.items():
                 for group in filter(None, (alike, apart)):

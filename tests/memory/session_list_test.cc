@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -131,14 +130,30 @@ int64_t number(const std::string& digits) {
   return digits.size() - first > 12 ? 1'000'000'000'000 : std::stoll(digits.substr(first));
 }
 
+// What stands between the separators, empty parts too.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts = {""};
+  for (const char character : text) {
+    if (character == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += character;
+    }
+  }
+  return parts;
+}
+
 std::optional<Rows> read_again(const std::string& text, int most, int limit) {
-  static const std::regex kList("[0-9]+(x[0-9]+)?(,[0-9]+(x[0-9]+)?)*");
-  static const std::regex kEntry("([0-9]+)(x([0-9]+))?");
-  if (!std::regex_match(text, kList)) return std::nullopt;
   Rows rows;
-  for (std::sregex_iterator at(text.begin(), text.end(), kEntry), end; at != end; ++at) {
-    const int64_t tokens = number((*at)[1].str());
-    const int64_t repeats = (*at)[2].matched ? number((*at)[3].str()) : 1;
+  for (const std::string& entry : split(text, ',')) {
+    std::vector<std::string> numbers = split(entry, 'x');
+    if (numbers.size() > 2) return std::nullopt;
+    for (const std::string& digits : numbers) {
+      const bool right = digits.find_first_not_of("0123456789") == std::string::npos;
+      if (digits.empty() || !right) return std::nullopt;
+    }
+    const int64_t tokens = number(numbers[0]);
+    const int64_t repeats = numbers.size() == 2 ? number(numbers[1]) : 1;
     if (tokens == 0 || repeats == 0 || tokens + kSessionMargin > kIntMost) return std::nullopt;
     for (int64_t i = 0; i < repeats; ++i) {
       if (static_cast<int>(rows.size()) == most) return std::nullopt;

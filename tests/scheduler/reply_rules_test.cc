@@ -61,6 +61,28 @@ TEST(ReplyRules, CommitsWhatWasDrawnAndEndsAtAnEndId) {
   EXPECT_EQ(reply.draft_room(), 0);
 }
 
+// Once nothing can be replaced any more, steps of a lone reply may follow one another by
+// themselves.
+TEST(ReplyRules, SayWhetherTheyMayReplaceAToken) {
+  ReplyRules plain = rules({.max_tokens = 9, .end_ids = {kEnd}, .stop_strings = {"x"}});
+  EXPECT_FALSE(plain.may_replace());
+  ReplyRules counted = rules(budget(3, {7, 8, 9}));
+  EXPECT_TRUE(counted.may_replace());
+  EXPECT_EQ(commit(counted, {1, 2, 3}), (Tokens{1, 2, 7}));
+  EXPECT_TRUE(counted.may_replace()) << "8 and 9 are to come";
+  commit(counted, {8, 9});
+  EXPECT_FALSE(counted.may_replace());
+  ReplyRules closed = rules(budget(30, {7}));
+  commit(closed, {1, kThinkEnd});
+  EXPECT_FALSE(closed.may_replace());
+  ReplyRules watched = rules(guarded({7, 8}));
+  EXPECT_TRUE(watched.may_replace());
+  commit(watched, {1, kThinkEnd});
+  EXPECT_FALSE(watched.may_replace());
+  // The guard ends the reply where it has nothing to put in.
+  EXPECT_FALSE(rules(guarded({})).may_replace());
+}
+
 TEST(ReplyRules, EndsAtMaxTokensInsideARun) {
   ReplyRules reply = rules({.max_tokens = 3});
   const Landed landed = reply.commit(Tokens{1, 2, 3, 4});

@@ -375,7 +375,7 @@ TEST(SchedulerDeathTest, AnImpossibleResultIsABug) {
   EXPECT_DEATH(decoding.scheduler.commit(plan, result({})), "CHECK|empty");
   EXPECT_DEATH(decoding.scheduler.commit(plan, result({51, 99, 98})), "99 against 52");
   EXPECT_DEATH(decoding.scheduler.commit(plan, result({51}, {1, 2, 3, 4})), "4 against 3");
-  EXPECT_DEATH(decoding.scheduler.plan(), "in_flight");
+  EXPECT_TRUE(decoding.scheduler.plan().empty()) << "a step is under way";
 }
 
 }  // namespace

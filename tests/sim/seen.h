@@ -42,6 +42,9 @@ enum class Seen : uint8_t {
   kFailedAfterWork,
   kDeviceLost,
   kOverduePrompt,  // served after eight steps or more without it
+  kLoneStep,       // filled by the verdict of the one before
+  kStepAhead,      // the same, begun before that one had landed
+  kStepInVain,     // begun ahead, of a reply that had ended
   kMoveStep,
   kMoved,   // to a larger session
   kPaused,  // for want of one
@@ -88,6 +91,9 @@ inline constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSee
     "failed after partial work",
     "lost devices",
     "overdue prompts",
+    "lone steps",
+    "steps ahead",
+    "steps in vain",
     "move steps",
     "moved replies",
     "paused replies",

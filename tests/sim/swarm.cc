@@ -90,6 +90,13 @@ Swarm choose_swarm(Dice& dice) {
                    .vocabulary = swarm.vocabulary,
                    .trace_entries = 16,
                    .token_bytes = kBytes};
+  if (dice.once_in(2)) {
+    swarm.options.lone = true;
+    swarm.options.steps_in_flight = dice.roll(1, 3);
+    for (int at = dice.roll(0, 12); at > 0 && at < 60; at += dice.roll(1, 20)) {
+      swarm.options.lone_handoffs.push_back(at);
+    }
+  }
   if (dice.once_in(4)) {
     choose_sessions(swarm.options, dice);
     swarm.failed_move = dice.pick<int>(kRates);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <utility>
 
@@ -77,10 +78,14 @@ class World {
   void live_out() {
     // Moves are steps of their own: each sequence makes as many as there are sessions, at most.
     const auto sessions = static_cast<int64_t>(swarm_.options.sessions.size());
+    // Of steps that were begun ahead of their time, some run in vain.
+    const int64_t each = sessions + swarm_.options.steps_in_flight;
     const int64_t bound =
-        ledger_.rows_to_come() + sessions * static_cast<int64_t>(ledger_.live().size());
-    for (int64_t steps = 0; ledger_.ok() && scheduler_.running() + scheduler_.waiting() > 0;
-         ++steps) {
+        ledger_.rows_to_come() + each * static_cast<int64_t>(ledger_.live().size() + 1);
+    const auto busy = [&] {
+      return scheduler_.running() + scheduler_.waiting() > 0 || !under_way_.empty();
+    };
+    for (int64_t steps = 0; ledger_.ok() && busy(); ++steps) {
       if (steps == bound) return ledger_.breach(fmt::format("no end after {} steps", bound));
       clients_.read_all();
       step(false, false);
@@ -173,36 +178,69 @@ class World {
     for (const SequenceId id : ids) cancel(id);
   }
 
+  // As many steps begin as there may be under way, and the oldest of them lands.
   void step(bool faults, bool shutdown_now) {
-    const StepPlan plan = scheduler_.plan();
-    collect();
+    while (static_cast<int>(under_way_.size()) < swarm_.options.steps_in_flight && begin(faults)) {
+    }
     if (!ledger_.ok()) return;
-    ledger_.waits(scheduler_.running() < swarm_.options.slots);
-    if (plan.empty()) {
+    if (under_way_.empty()) {
       if (scheduler_.running() + scheduler_.waiting() > 0) ledger_.breach("nothing is planned");
       return;
     }
-    ledger_.mapped(plan);
-    ledger_.planned(seen(plan));
-    if (!ledger_.ok()) return;
-    ++steps_;
-    Result<StepResult> result = run(plan, faults && dice_.once_in(swarm_.failure));
     if (shutdown_now && swarm_.shutdown_in_flight) shut_down();
     if (faults && dice_.once_in(swarm_.cancel)) cancel_some();
+    if (ledger_.ok()) land();
+  }
+
+  // Plans a step and runs it, though nobody hears of its result yet; false when there is none.
+  bool begin(bool faults) {
+    const StepPlan plan = scheduler_.plan();
+    collect();
+    if (!ledger_.ok()) return false;
+    const bool alone = under_way_.empty();
+    if (alone) ledger_.waits(scheduler_.running() < swarm_.options.slots);
+    if (plan.empty()) return false;
+    ++steps_;
+    UnderWay step{.plan = plan, .result = run(plan, faults && dice_.once_in(swarm_.failure))};
+    const bool by_verdict = !plan.segments.empty() && plan.segments.front().verdict_rows > 0;
+    if (by_verdict) ledger_.count(alone ? Seen::kLoneStep : Seen::kStepAhead);
+    step.ran = by_verdict ? runner_.filled : plan;
+    if (by_verdict && step.ran.segments.front().tokens.empty()) step.ran.segments.clear();
+    if (!alone && !by_verdict) ledger_.breach("a step is planned while another is under way");
+    if (!step.ran.empty()) ledger_.mapped(step.ran);
+    if (alone && ledger_.ok()) ledger_.planned(seen(step.ran));
+    step.planned = alone;
+    under_way_.push_back(std::move(step));
+    return ledger_.ok();
+  }
+
+  void land() {
+    UnderWay step = std::move(under_way_.front());
+    under_way_.pop_front();
+    const StepPlan& plan = step.plan;
+    Result<StepResult>& result = step.result;
+    // One that ran behind the end of its reply is of no account.
+    const bool vain =
+        !step.planned && !ledger_.live().contains(plan.segments.front().sequence.value);
+    if (vain) ledger_.count(Seen::kStepInVain);
+    if (!step.planned && !vain) ledger_.planned(seen(step.ran));
     if (!ledger_.ok()) return;
-    if (result.ok() && !plan.moves.empty()) {
-      ledger_.landed_moves(plan, result.value().moved,
-                           error(ErrorCode::kInternal, "could not move to a larger session"));
-      scheduler_.commit(plan, result.value());
-    } else if (!result.ok() && !plan.moves.empty()) {
-      ledger_.landed_moves(plan, {}, result.error());
-      scheduler_.fail(plan, result.error());
+    if (result.ok()) result.value().elapsed_ms = elapse(step.ran);
+    if (vain) {
+      // Nothing of it counts.
+    } else if (!plan.moves.empty()) {
+      ledger_.landed_moves(plan, result.ok() ? result.value().moved : std::vector<bool>{},
+                           result.ok()
+                               ? error(ErrorCode::kInternal, "could not move to a larger session")
+                               : result.error());
     } else if (result.ok()) {
-      result.value().elapsed_ms = elapse(plan);
-      ledger_.landed(plan, result.value().elapsed_ms);
+      ledger_.landed(step.ran, result.value().elapsed_ms);
+    } else {
+      ledger_.failed(step.ran, result.error());
+    }
+    if (result.ok()) {
       scheduler_.commit(plan, result.value());
     } else {
-      ledger_.failed(plan, result.error());
       scheduler_.fail(plan, result.error());
     }
     scheduler_.check();
@@ -322,6 +360,13 @@ class World {
     }
   }
 
+  struct UnderWay {
+    StepPlan plan;
+    StepPlan ran = {};  // with what a verdict filled in
+    Result<StepResult> result;
+    bool planned = false;  // the ledger was told
+  };
+
   bool sings(Canary canary) const { return canary_ == canary && !sung_ && steps_ >= kCanaryTurn; }
 
   Dice dice_;
@@ -336,6 +381,7 @@ class World {
   ::testing::TestPartResultArray runner_breaches_;
   ::testing::ScopedFakeTestPartResultReporter reporter_;
   std::vector<std::vector<int32_t>> said_;  // prompts so far
+  std::deque<UnderWay> under_way_;          // oldest first
   double now_ms_ = 0;
   int steps_ = 0;
   bool closed_ = false;

@@ -66,10 +66,36 @@ struct FakeRunner {
   bool fail_keeps = false;
   bool fail_restores = false;
   bool fail_moves = false;
-  size_t most_shared = 0;  // segments of a decode step
+  // What the last step of a slot left for one that its verdict fills.
+  struct Verdict {
+    int32_t last_drawn = -1;
+    std::vector<int32_t> drafts = {};
+  };
+  std::map<int, Verdict> verdicts = {};
+  scheduler::StepPlan filled = {};  // the last plan that a verdict filled, as it was run
+  size_t most_shared = 0;           // segments of a decode step
 
   Result<scheduler::StepResult> run(const scheduler::StepPlan& plan) {
+    if (plan.segments.empty() || plan.segments.front().verdict_rows == 0) return run_whole(plan);
+    filled = plan;
+    scheduler::Segment& segment = filled.segments.front();
+    EXPECT_EQ(filled.segments.size(), 1u) << "a verdict's segment shares its plan";
+    EXPECT_TRUE(segment.tokens.empty() && segment.kind == scheduler::SegmentKind::kVerify);
+    const auto verdict = verdicts.find(segment.slot);
+    if (verdict == verdicts.end()) return error(ErrorCode::kInternal, "the step before it failed");
+    fill_from_verdict(segment, static_cast<int>(kept[segment.slot].history.size()),
+                      verdict->second.last_drawn, verdict->second.drafts);
+    auto result = run_whole(filled);
+    if (!result.ok()) return result;
+    result.value().segments.front().rows = static_cast<int>(segment.tokens.size());
+    return result;
+  }
+
+ private:
+  Result<scheduler::StepResult> run_whole(const scheduler::StepPlan& plan) {
     check(plan);
+    for (const scheduler::Segment& segment : plan.segments) verdicts.erase(segment.slot);
+    for (const scheduler::Restore& restore : plan.restores) verdicts.erase(restore.slot);
     const bool fails = steps++ == fail_at_step;
     scheduler::StepResult result;
     if (fails && plan.segments.empty()) return failure;
@@ -86,10 +112,14 @@ struct FakeRunner {
       result.segments.push_back(run_segment(segment));
     }
     if (fails) return failure;
+    for (size_t i = 0; i < plan.segments.size(); ++i) {
+      const scheduler::SegmentResult& segment = result.segments[i];
+      if (segment.tokens.empty()) continue;
+      verdicts[plan.segments[i].slot] = {segment.tokens.back(), segment.drafts};
+    }
     return result;
   }
 
- private:
   void check(const scheduler::StepPlan& plan) {
     std::set<int> taken;
     size_t decode_rows = 0;
