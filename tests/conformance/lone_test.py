@@ -72,6 +72,8 @@ class Lone(support.ServedTest):
         self.start("--steps-in-flight", 2)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             long = pool.submit(self.say, replies()[0])
+            while not self.status()["lone"]["active"] and not long.done():
+                time.sleep(0.001)
             others = [self.say(body) for body in replies()[1:]]
             self.assertEqual([long.result()] + others, known)
         lone = self.end()
