@@ -12,6 +12,27 @@ SIMULATOR = "sim.Simulator.TwoThousandSeeds"
 Fault = collections.namedtuple("Fault", "name file text instead test")
 
 RULES = [
+    # Kept states as files.
+    Fault("a_damaged_snapshot_is_a_state", "runner/snapshots.cc",
+          "if (std::string_view(stored.data(), stored.size()) != hash.hex()) {",
+          "if (stored.empty()) {",
+          "runner.SnapshotsTest.NoChangedOrShortenedFileIsTakenForAState"),
+    Fault("a_snapshot_of_another_key_is_a_state", "runner/snapshots.cc",
+          "if (std::string_view(header.key.data(), header.key.size()) != key_) {",
+          "if (key_.empty()) {",
+          "runner.SnapshotsTest.StatesOfAnotherKeyAreLeftAloneAndNotFound"),
+    Fault("unfinished_snapshots_stay", "runner/snapshots.cc",
+          "if (at->path().extension() == kUnfinished) fs::remove(at->path(), ignored);",
+          "",
+          "runner.SnapshotsTest.ADirectoryHasOneOwnerAndNothingUnfinished"),
+    Fault("two_owners_of_one_directory", "runner/snapshots.cc",
+          "LOCK_EX | LOCK_NB",
+          "LOCK_SH | LOCK_NB",
+          "runner.SnapshotsTest.ADirectoryHasOneOwnerAndNothingUnfinished"),
+    Fault("the_newest_snapshots_make_room", "runner/snapshots.cc",
+          "return a.used < b.used;",
+          "return a.used > b.used;",
+          "runner.SnapshotsTest.TheLeastRecentlyUsedMakeRoom"),
     # The lone driver.
     Fault("a_lone_reply_does_not_yield", "scheduler/step_planning.cc",
           "if (arrived || running.size() != 1) return nullptr;",

@@ -56,11 +56,17 @@ struct CgroupFiles {
   const char* inactive;  // the key in memory.stat
 };
 
+// What one cgroup allows in all.
+std::optional<size_t> limit_of(const std::string& folder, const CgroupFiles& files) {
+  const std::optional<size_t> limit = number_in(folder + files.limit);
+  return limit && *limit < kNoLimit ? limit : std::nullopt;
+}
+
 // What one cgroup leaves; nullopt when it has no limit.
 std::optional<size_t> room_in(const std::string& folder, const CgroupFiles& files) {
-  const std::optional<size_t> limit = number_in(folder + files.limit);
+  const std::optional<size_t> limit = limit_of(folder, files);
   const std::optional<size_t> used = number_in(folder + files.used);
-  if (!limit || *limit >= kNoLimit || !used) return std::nullopt;
+  if (!limit || !used) return std::nullopt;
   const size_t inactive = field_of(folder + "memory.stat", files.inactive).value_or(0);
   const size_t held = *used - std::min(*used, inactive);
   return *limit - std::min(*limit, held);
@@ -71,27 +77,22 @@ std::optional<size_t> least(std::optional<size_t> a, std::optional<size_t> b) {
   return b ? std::min(*a, *b) : a;
 }
 
-// The least room of the cgroup at `path` and of all above it.
-std::optional<size_t> room_along(std::string path, const CgroupFiles& files) {
-  std::optional<size_t> room;
+using OfOne = std::optional<size_t> (*)(const std::string& folder, const CgroupFiles& files);
+
+// The least value of the cgroup at `path` and of all above it.
+std::optional<size_t> least_along(std::string path, const CgroupFiles& files, OfOne of_one) {
+  std::optional<size_t> found;
   while (true) {
-    room = least(room, room_in(files.folder + path + (path.ends_with('/') ? "" : "/"), files));
+    found = least(found, of_one(files.folder + path + (path.ends_with('/') ? "" : "/"), files));
     const size_t slash = path.find_last_of('/');
-    if (path.size() <= 1 || slash == std::string::npos) return room;
+    if (path.size() <= 1 || slash == std::string::npos) return found;
     path.resize(std::max<size_t>(slash, 1));
   }
 }
 
-}  // namespace
-
-ResidentMemory resident_memory(const std::string& root) {
-  const std::string status = root + "/proc/self/status";
-  return {.anonymous_bytes = kibibytes_of(status, "RssAnon:").value_or(0),
-          .file_bytes = kibibytes_of(status, "RssFile:").value_or(0)};
-}
-
-std::optional<size_t> available_memory(const std::string& root) {
-  std::optional<size_t> room = kibibytes_of(root + "/proc/meminfo", "MemAvailable:");
+// The least of what /proc/meminfo says and of all cgroups that this process is in.
+std::optional<size_t> least_of_all(const std::string& root, const char* key, OfOne of_one) {
+  std::optional<size_t> found = kibibytes_of(root + "/proc/meminfo", key);
   const CgroupFiles one = {root + "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                            "memory.usage_in_bytes", "total_inactive_file"};
   const CgroupFiles two = {root + "/sys/fs/cgroup", "memory.max", "memory.current",
@@ -105,11 +106,28 @@ std::optional<size_t> available_memory(const std::string& root) {
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string path = line.substr(second + 1);
-    if (controllers == ",,") room = least(room, room_along(path, two));
-    if (controllers.find(",memory,") != std::string::npos)
-      room = least(room, room_along(path, one));
+    if (controllers == ",,") found = least(found, least_along(path, two, of_one));
+    if (controllers.find(",memory,") != std::string::npos) {
+      found = least(found, least_along(path, one, of_one));
+    }
   }
-  return room;
+  return found;
+}
+
+}  // namespace
+
+ResidentMemory resident_memory(const std::string& root) {
+  const std::string status = root + "/proc/self/status";
+  return {.anonymous_bytes = kibibytes_of(status, "RssAnon:").value_or(0),
+          .file_bytes = kibibytes_of(status, "RssFile:").value_or(0)};
+}
+
+std::optional<size_t> available_memory(const std::string& root) {
+  return least_of_all(root, "MemAvailable:", room_in);
+}
+
+std::optional<size_t> total_memory(const std::string& root) {
+  return least_of_all(root, "MemTotal:", limit_of);
 }
 
 }  // namespace flashlane

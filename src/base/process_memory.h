@@ -20,4 +20,7 @@ ResidentMemory resident_memory(const std::string& root = "");
 // process leaves, whose own file pages count as free. Nullopt when the system does not say.
 std::optional<size_t> available_memory(const std::string& root = "");
 
+// Bytes that this process could ever have: the least of MemTotal and the limits of those cgroups.
+std::optional<size_t> total_memory(const std::string& root = "");
+
 }  // namespace flashlane

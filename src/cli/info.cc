@@ -91,7 +91,10 @@ Result<Exit> run_info(const InfoOptions& options) {
   // A format that this backend can't serve has a shape all the same, and no plan.
   const Result<MemoryPlan> plan = plan_memory(outline, runner);
   if (!plan.ok() && plan.error().code != ErrorCode::kUnsupported) return plan.error();
-  if (plan.ok()) RETURN_IF_ERROR(check_memory_limit(*plan, options.model));
+  // Only a limit that was asked for: a plan may be for another machine.
+  if (plan.ok() && options.model.memory_limit_gib) {
+    RETURN_IF_ERROR(check_memory_limit(*plan, options.model));
+  }
   if (options.json) {
     JsonLine json;
     json.begin_object().key("model").text(outline.location.name);

@@ -83,12 +83,27 @@ Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::Runner
   return plan;
 }
 
+MemoryLimit memory_limit(const ModelOptions& options) {
+  if (options.memory_limit_gib) {
+    return {.bytes = static_cast<size_t>(std::min(*options.memory_limit_gib * kGib, 0x1p62)),
+            .asked = true};
+  }
+  const std::optional<size_t> total = total_memory();
+  if (!total) return {};
+  return {.bytes = static_cast<size_t>(static_cast<double>(*total) * kDefaultMemoryShare)};
+}
+
 Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options) {
-  if (!options.memory_limit_gib.has_value()) return {};
-  const double limit = *options.memory_limit_gib * kGib;
-  if (static_cast<double>(plan.total_bytes()) <= limit) return {};
-  return invalid("the memory plan needs {} bytes, --memory-limit-gib {} allows {:.0f}",
-                 plan.total_bytes(), *options.memory_limit_gib, limit);
+  const MemoryLimit limit = memory_limit(options);
+  if (!limit.bytes || plan.total_bytes() <= *limit.bytes) return {};
+  if (!limit.asked) {
+    return invalid(
+        "the memory plan needs {} bytes; 70 % of this machine's memory are {}, and "
+        "--memory-limit-gib can allow more",
+        plan.total_bytes(), *limit.bytes);
+  }
+  return invalid("the memory plan needs {} bytes, --memory-limit-gib {} allows {}",
+                 plan.total_bytes(), *options.memory_limit_gib, *limit.bytes);
 }
 
 std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& options) {

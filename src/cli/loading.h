@@ -48,6 +48,15 @@ Result<ModelOutline> outline_model(const ModelOptions& options);
 
 // Finds all tensors, so a model that this backend can't serve is refused here.
 Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::RunnerOptions& options);
+
+// What a plan may need: --memory-limit-gib, else 70 % of this machine's memory (or of its
+// cgroup's), as far as the system says how much that is (Z6).
+inline constexpr double kDefaultMemoryShare = 0.7;
+struct MemoryLimit {
+  std::optional<size_t> bytes;
+  bool asked = false;
+};
+MemoryLimit memory_limit(const ModelOptions& options);
 Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options);
 // The plan as a table of MiB, for people.
 std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& options);

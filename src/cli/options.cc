@@ -35,7 +35,9 @@ void add_model_options(OptionTable& table, ModelOptions& options) {
   table.text("kv-dtype", options.kv_dtype, {"bf16", "f32"},
              "how keys and values are kept; default: the backend's (reference f32, cpu bf16)");
   table.number("memory-limit-gib", options.memory_limit_gib, 0, kMostGib,
-               "refuse to load when the memory plan needs more GiB than this; default: no limit",
+               "most GiB that the memory plan may need, and that pool and prompt cache may fill; "
+               "default: 70 % "
+               "of the machine's memory",
                Reach::kEverywhere, {"FLASHNEXT_LOAD_LIMIT_GB"});
 }
 

@@ -45,10 +45,7 @@ Result<size_t> room_for_pool(const ModelOutline& outline, const ModelOptions& mo
                              const runner::RunnerOptions& runner) {
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, runner));
   size_t room_bytes = plan.available_bytes.value_or(std::numeric_limits<size_t>::max());
-  if (model.memory_limit_gib.has_value()) {
-    const double limit_bytes = std::min(*model.memory_limit_gib * kGib, 0x1p62);
-    room_bytes = std::min(room_bytes, static_cast<size_t>(limit_bytes));
-  }
+  room_bytes = std::min(room_bytes, memory_limit(model).bytes.value_or(room_bytes));
   const size_t others_bytes = plan.total_bytes() - plan.runner.pool_bytes - plan.runner.slots_bytes;
   return room_bytes > others_bytes ? room_bytes - others_bytes : 0;
 }

@@ -41,8 +41,7 @@ inline constexpr double kDefaultCacheGib = 1;
 // is left or what the sequences that were asked for leave, whichever is less. --parallel: a number,
 // refused when it does not fit; "auto", the most that fit, with all pages that fit; absent,
 // kDefaultParallel or as many as fit. What fits is
-// --memory-limit-gib and the memory that is available now, whichever is less; one sequence always
-// does.
+// memory_limit and the memory that is available now, whichever is less; one sequence always does.
 Status fit_pool(const PoolOptions& options, const ModelOutline& outline, const ModelOptions& model,
                 runner::RunnerOptions& runner);
 

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/serving.h"
 #include "cli/signals.h"
+#include "cli/snapshot_files.h"
 #include "scheduler/step_share.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -35,6 +36,7 @@ struct ServeOptions {
   bool unpriced = false;
   bool lone_unpriced = false;
   LoneOptions lone;
+  SnapshotOptions snapshots;
 };
 
 struct Serving {
@@ -112,6 +114,7 @@ Result<Exit> run_serve(const ServeOptions& options, const OptionTable& table) {
   sizes.report = [](const std::string& line) { server::log("{}", line); };
   sizes.decode_share = options.decode_share.value_or(sizes.decode_share);
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(outline, sizes.runner));
+  ASSIGN_OR_RETURN(sizes.snapshots, open_snapshots(options.snapshots, outline, sizes.runner));
   print_start(outline, plan, sizes, table);
   ASSIGN_OR_RETURN(const Serving serving, load_serving(options, outline, plan, sizes));
   fmt::print(stderr, "{}", measured_memory(plan));
@@ -173,6 +176,7 @@ Command serve_command(CLI::App& root) {
   table.flag("lone-unpriced", options->lone_unpriced, "the same for a reply that runs alone",
              Reach::kEverywhere, {"FZ_LONE_UNPRICED"});
   add_lone_options(table, options->lone);
+  add_snapshot_options(table, options->snapshots);
   table.unsigned_integer("seed-salt", options->seed_salt,
                          "mixed into the seeds of requests that bring none; default 0");
   command.run = [options, &table] { return run_serve(*options, table); };

@@ -148,6 +148,7 @@ engine::EngineOptions engine_options(const model::Model& model, const ServingSiz
   engine.scheduler.sessions = sizes.sessions;
   engine.scheduler.session_grow = sizes.session_grow;
   engine.report = sizes.report;
+  engine.snapshots = sizes.snapshots;
   engine.scheduler.decode_share = sizes.decode_share;
   engine.scheduler.lone_priced = sizes.pricing.lone_priced;
   engine.scheduler.prefill_chunk = sizes.prefill_chunk;

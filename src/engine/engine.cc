@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/kept_files.h"
 #include "engine/reply_shared.h"
+#include "engine/runner_device.h"
 
 namespace flashlane::engine {
 namespace {
@@ -48,10 +50,7 @@ std::unique_ptr<StepDevice> device_of(std::unique_ptr<runner::Runner> runner,
   CHECK_LE(options.slots, runner->options().slots);
   CHECK_LE(options.prefill_chunk, runner->options().max_rows);
   CHECK_LE(options.max_draft, runner->options().max_draft);
-  return std::make_unique<CallingDevice>(
-      [shared = std::shared_ptr<runner::Runner>(std::move(runner))](const StepPlan& plan) {
-        return shared->run(plan);
-      });
+  return std::make_unique<RunnerDevice>(std::move(runner));
 }
 
 }  // namespace
@@ -80,7 +79,9 @@ struct Engine::State {
       : device(std::move(of_steps)),
         options(std::move(engine_options)),
         clock(options.clock != nullptr ? options.clock : std::make_shared<SteadyClock>()),
-        scheduler(options.scheduler) {
+        scheduler(options.scheduler),
+        files(options.snapshots, options.report) {
+    files.restore(scheduler, *device);
     current.usage_at_load = usage();
     publish();
   }
@@ -118,6 +119,7 @@ struct Engine::State {
 
   // The engine thread's own.
   scheduler::Scheduler scheduler;
+  KeptFiles files;
   std::vector<Live> live;
   Status current;  // published as status
   std::optional<Error> device_error;
@@ -138,7 +140,7 @@ void Engine::State::loop() {
       if (static_cast<int>(under_way.size()) < options.scheduler.steps_in_flight) continue;
     }
     if (under_way.empty()) {
-      bell->wait();
+      if (!files.save_one(scheduler, *device)) bell->wait();
     } else {
       land();
       deliver();
@@ -147,6 +149,8 @@ void Engine::State::loop() {
   for (const Live& request : live) scheduler.cancel(request.id);
   while (!under_way.empty()) land();
   deliver();
+  while (!device_error && files.save_one(scheduler, *device)) {
+  }
   CHECK(live.empty());
 }
 
@@ -289,6 +293,8 @@ void Engine::State::publish() {
   current.usage = usage();
   current.prompt_cache = scheduler.kept();
   current.lone = scheduler.lone();
+  current.snapshots_restored = files.restored();
+  current.snapshots_saved = files.saved();
   std::lock_guard lock(mutex);
   taken_waiting = scheduler.waiting();
   // submit counts these two.

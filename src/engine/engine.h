@@ -18,6 +18,7 @@
 #include "engine/counters.h"
 #include "engine/step_device.h"
 #include "runner/runner.h"
+#include "runner/snapshots.h"
 #include "scheduler/scheduler.h"
 
 namespace flashlane::engine {
@@ -81,7 +82,10 @@ struct EngineOptions {
   size_t inbox = 128;    // requests that may wait for their turn; full = kNoCapacity
   size_t events = 4096;  // per request, the last one not counted
   std::shared_ptr<const Clock> clock = {};  // null = SteadyClock
-  // Lines for people about what the engine does; called on its thread. May be null.
+  // Where kept states of prompts outlive the process; null: they don't.
+  std::shared_ptr<const runner::Snapshots> snapshots = {};
+  // Lines for people about what the engine does; called on its thread, and once before it starts.
+  // May be null.
   std::function<void(const std::string&)> report = {};
 };
 
@@ -113,6 +117,8 @@ struct Status {
   Usage usage_at_load = {};
   memory::PromptCacheUsage prompt_cache = {};
   LoneUsage lone = {};
+  int64_t snapshots_restored = 0;
+  int64_t snapshots_saved = 0;
   int64_t moves_total = 0;   // of replies to larger sessions
   int64_t pauses_total = 0;  // of replies that waited for one
   bool failed = false;       // the device was lost: nothing will run again

@@ -4,10 +4,12 @@
 
 #include <deque>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
 #include "base/result.h"
+#include "memory/page_id.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_result.h"
 
@@ -24,7 +26,22 @@ class StepDevice {
   virtual void start(const scheduler::StepPlan& plan) = 0;
   // Waits for the oldest step that was started and has not been finished; there is one.
   virtual Result<scheduler::StepResult> finish() = 0;
+
+  // Kept states, for those who carry them over to another process; nothing is under way. Page
+  // number `index` of one of so many rows, zero beside what belongs to it, and back.
+  virtual void read_kept(std::span<const memory::PageId> pages, int index, int rows,
+                         std::span<std::byte> out);
+  virtual void write_kept(memory::PageId page, std::span<const std::byte> in);
 };
+
+inline void StepDevice::read_kept(std::span<const memory::PageId> /*pages*/, int /*index*/,
+                                  int /*rows*/, std::span<std::byte> /*out*/) {
+  UNREACHABLE();
+}
+
+inline void StepDevice::write_kept(memory::PageId /*page*/, std::span<const std::byte> /*in*/) {
+  UNREACHABLE();
+}
 
 // Runs a plan, on the caller's thread.
 using StepFunction = std::function<Result<scheduler::StepResult>(const scheduler::StepPlan&)>;

@@ -196,6 +196,25 @@ std::span<const PageId> PromptCache::pages(EntryId id) const {
   return entries_[index].pages;
 }
 
+std::span<const int32_t> PromptCache::tokens(EntryId id) const {
+  const size_t index = index_of(id);
+  CHECK_LT(index, entries_.size());
+  return entries_[index].tokens;
+}
+
+std::vector<EntryId> PromptCache::by_use() const {
+  std::vector<const Entry*> kept;
+  for (const Entry& entry : entries_) {
+    if (entry.kept()) kept.push_back(&entry);
+  }
+  std::sort(kept.begin(), kept.end(),
+            [](const Entry* a, const Entry* b) { return a->last_use < b->last_use; });
+  std::vector<EntryId> ids;
+  ids.reserve(kept.size());
+  for (const Entry* entry : kept) ids.push_back(entry->id);
+  return ids;
+}
+
 PromptCacheUsage PromptCache::usage() const {
   PromptCacheUsage usage = counts_;
   usage.pages = options_.pages;

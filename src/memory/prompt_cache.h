@@ -107,6 +107,9 @@ class PromptCache {
 
   // In order; valid until the next call that is not const.
   std::span<const PageId> pages(EntryId id) const;
+  std::span<const int32_t> tokens(EntryId id) const;
+  // Settled ones, least recently used first.
+  std::vector<EntryId> by_use() const;
   PromptCacheUsage usage() const;
   size_t token_bytes() const;
   // Drops all entries; what was counted stays.

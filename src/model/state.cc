@@ -1,6 +1,7 @@
 #include "model/state.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/int_math.h"
@@ -78,6 +79,27 @@ StateLayout make_state_layout(const ModelShape& shape, DType kv_dtype, int page_
   // Pieces lie in pages too.
   layout.page_bytes = round_up(layout.page_bytes, kPieceAlignment);
   return layout;
+}
+
+void copy_rows(const ModelShape& shape, const StateLayout& layout, const std::byte* from, int rows,
+               std::byte* to) {
+  CHECK(rows >= 0 && rows <= layout.page_rows);
+  std::memset(to, 0, layout.page_bytes);
+  const size_t element = dtype_bytes(layout.kv_dtype);
+  const auto copy = [&](size_t offset, int count, int width) {
+    std::memcpy(to + offset, from + offset,
+                static_cast<size_t>(count) * static_cast<size_t>(width) * element);
+  };
+  const size_t plane = static_cast<size_t>(layout.page_rows) * static_cast<size_t>(shape.head_dim);
+  for (const KvLayerOffsets& offsets : layout.kv_layers) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const size_t at = static_cast<size_t>(head) * plane * element;
+      copy(offsets.key + at, rows, shape.head_dim);
+      copy(offsets.value + at, rows, shape.head_dim);
+    }
+    copy(offsets.index, rows, shape.index_dim);
+    copy(offsets.pooled, div_ceil(rows, shape.index_block), shape.index_dim);
+  }
 }
 
 void bind_state(SequenceState& state, const ModelShape& shape, std::span<std::byte* const> pieces) {

@@ -5,6 +5,7 @@
 // pending_rows: nothing is copied (spec 5).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -47,6 +48,10 @@ struct SequenceState {
   const int32_t* page_table = nullptr;
   int pending_rows = 0;  // see kernels::Segment; set by whoever commits
 };
+
+// The first `rows` rows of a page, to another that is zero where they are not.
+void copy_rows(const ModelShape& shape, const StateLayout& layout, const std::byte* from, int rows,
+               std::byte* to);
 
 // Points a state at its pieces, zeroed memory in the order of layout.pieces. Allocates only when
 // the state was never bound to a model of this shape.

@@ -108,8 +108,8 @@ struct Runner::State {
 
   Slot& slot(const Segment& segment) { return slots[static_cast<size_t>(segment.slot)]; }
   SlotProgress& at(const Segment& segment) { return progress[static_cast<size_t>(segment.slot)]; }
-  std::byte* page_at(Buffer& pages_of, memory::PageId page) const {
-    return pages_of.data() + static_cast<size_t>(page) * storage.pool.page_bytes();
+  std::byte* pool_page(memory::PageId page) {
+    return pool.data() + static_cast<size_t>(page) * storage.pool.page_bytes();
   }
   float* wide_row(int row) {
     return activations.streams + static_cast<size_t>(row) * static_cast<size_t>(wide);
@@ -128,7 +128,7 @@ struct Runner::State {
   int pages;
   PlanLimits limits;
   Buffer pool;
-  Buffer arena;  // copies of pages
+  KeptArena arena;
   std::vector<Slot> slots;
   std::vector<SlotProgress> progress;
   Verdicts verdicts;
@@ -159,7 +159,7 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
              .table_pages = Slot::table_pages(storage, chosen.context),
              .kept_pages = chosen.kept_pages},
       pool(pool_bytes(storage, pages)),
-      arena(static_cast<size_t>(chosen.kept_pages) * storage.pool.page_bytes()),
+      arena(loaded.shape(), storage, chosen.kept_pages),
       progress(static_cast<size_t>(chosen.slots)),
       verdicts(chosen.slots, chosen.max_draft),
       activations(loaded.shape(), chosen.max_rows),
@@ -201,7 +201,7 @@ void Runner::State::run_moves(const StepPlan& plan, StepResult& result) {
     const auto copy = [&](std::span<const memory::PageId> from,
                           std::span<const memory::PageId> to) {
       for (size_t i = 0; i < to.size(); ++i) {
-        std::memcpy(page_at(pool, to[i]), page_at(pool, from[i]), storage.pool.page_bytes());
+        std::memcpy(pool_page(to[i]), pool_page(from[i]), storage.pool.page_bytes());
       }
     };
     copy(slot_of.state_pages(), move.state_pages);
@@ -221,7 +221,7 @@ void Runner::State::run_restores(const StepPlan& plan, StepResult& result) {
     size_t next = 0;
     for (const auto* own : {&restore.state_pages, &restore.new_pages}) {
       for (const memory::PageId page : *own) {
-        std::memcpy(page_at(pool, page), page_at(arena, restore.kept_pages[next++]),
+        std::memcpy(pool_page(page), arena.page(restore.kept_pages[next++]),
                     storage.pool.page_bytes());
       }
     }
@@ -239,7 +239,7 @@ void Runner::State::keep_states(const StepPlan& plan, StepResult& result) {
     auto to = segment.keep_pages.begin();
     for (const auto own : {slot_of.state_pages(), slot_of.page_table(at(segment))}) {
       for (auto page = own.begin(); page != own.end() && to != segment.keep_pages.end(); ++page) {
-        std::memcpy(page_at(arena, *to++), page_at(pool, *page), storage.pool.page_bytes());
+        std::memcpy(arena.page(*to++), pool_page(*page), storage.pool.page_bytes());
       }
     }
     CHECK(to == segment.keep_pages.end());
@@ -575,6 +575,10 @@ Status Runner::run_head_rows(int slot, int rows) {
   }
   state.run_head_rows(slot, rows);
   return {};
+}
+
+KeptArena& Runner::kept_arena() {
+  return state_->arena;
 }
 
 const PlanLimits& Runner::limits() const {

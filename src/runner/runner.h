@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "model/forward.h"
+#include "runner/kept_arena.h"
 #include "runner/plan_check.h"
 #include "runner/storage.h"
 #include "scheduler/step_plan.h"
@@ -56,6 +57,8 @@ class Runner {
   // For calibration: `rows` rows of a slot that has run that many through the MTP head, with the
   // draws that follow, as one step of so many chains does. The slot must start afresh after it.
   Status run_head_rows(int slot, int rows);
+
+  KeptArena& kept_arena();
 
   const RunnerOptions& options() const;
   const PlanLimits& limits() const;

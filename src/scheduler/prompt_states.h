@@ -45,6 +45,8 @@ class PromptStates {
   void let_go(PromptStatesOfOne& own) noexcept;
 
   memory::PromptCacheUsage usage() const { return cache_.usage(); }
+  // For states that come from another process, or go there.
+  memory::PromptCache& cache() { return cache_; }
   void check() const { cache_.check(); }
 
  private:

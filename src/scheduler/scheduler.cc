@@ -145,6 +145,29 @@ SessionUsage Scheduler::sessions() const {
   return state_->pages.sessions();
 }
 
+const memory::PromptCache& Scheduler::kept_states() const {
+  return state_->states.cache();
+}
+
+std::optional<memory::PromptCache::Kept> Scheduler::adopt_state(std::span<const int32_t> tokens) {
+  memory::PromptCache& cache = state_->states.cache();
+  CHECK_EQ(state_->in_flight, 0);
+  const memory::PromptCacheUsage usage = cache.usage();
+  const auto size = static_cast<int>(tokens.size());
+  const bool fits = !cache.off() && size < state_->options.context &&
+                    cache.entry_pages(size) <= usage.pages - usage.used_pages;
+  return fits ? cache.keep(tokens, size) : std::nullopt;
+}
+
+void Scheduler::settle_state(memory::EntryId id, bool worked) {
+  memory::PromptCache& cache = state_->states.cache();
+  if (worked) {
+    cache.settle(id);
+  } else {
+    cache.failed(id);
+  }
+}
+
 LoneUsage Scheduler::lone() const {
   return state_->driver.usage();
 }

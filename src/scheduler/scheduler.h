@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -149,6 +151,15 @@ class Scheduler {
   memory::PromptCacheUsage kept() const;
   SessionUsage sessions() const;
   LoneUsage lone() const;
+
+  // Kept states, for those who carry them over to another process, while no step is under way. What
+  // it says is valid until the next call that is not const.
+  const memory::PromptCache& kept_states() const;
+  // Room for one that comes from there, if there is any free; `settle_state` once its pages are
+  // written, or can't be.
+  std::optional<memory::PromptCache::Kept> adopt_state(std::span<const int32_t> tokens);
+  void settle_state(memory::EntryId id, bool worked);
+
   // Every invariant of pages, sessions and kept states, by looking at all of them; for tests.
   void check() const;
 

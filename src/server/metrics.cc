@@ -153,6 +153,10 @@ void add_prompt_cache(Families& families, const engine::Status& status) {
                      {"evicted", static_cast<double>(cache.evicted)},
                      {"refused", static_cast<double>(cache.refused)},
                      {"failed", static_cast<double>(cache.failed)}});
+  families.counters("flashlane_prompt_snapshots_total",
+                    "States of prompts carried over by files, by direction.", "what",
+                    {{"restored", static_cast<double>(status.snapshots_restored)},
+                     {"saved", static_cast<double>(status.snapshots_saved)}});
   families.gauge("flashlane_prompt_states", "States of prompts that are kept now.", cache.entries);
   families.gauge("flashlane_prompt_cache_pages", "Pages for kept states.", cache.pages);
   families.gauge("flashlane_prompt_cache_pages_used", "Of them, those in use.", cache.used_pages);

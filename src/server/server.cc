@@ -76,11 +76,18 @@ json::object usage_object(const engine::Usage& usage) {
 
 json::object prompt_cache_object(const engine::Status& status) {
   const auto& cache = status.prompt_cache;
-  return {{"pages", cache.pages},     {"pages_used", cache.used_pages},
-          {"states", cache.entries},  {"hits", cache.hits},
-          {"misses", cache.misses},   {"kept", cache.kept},
-          {"evicted", cache.evicted}, {"refused", cache.refused},
-          {"failed", cache.failed},   {"cached_tokens_total", status.cached_tokens_total}};
+  return {{"pages", cache.pages},
+          {"pages_used", cache.used_pages},
+          {"states", cache.entries},
+          {"hits", cache.hits},
+          {"misses", cache.misses},
+          {"kept", cache.kept},
+          {"evicted", cache.evicted},
+          {"refused", cache.refused},
+          {"failed", cache.failed},
+          {"cached_tokens_total", status.cached_tokens_total},
+          {"snapshots_restored", status.snapshots_restored},
+          {"snapshots_saved", status.snapshots_saved}};
 }
 
 json::object lone_object(const engine::LoneUsage& lone) {

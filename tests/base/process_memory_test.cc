@@ -80,6 +80,22 @@ TEST(AvailableMemory, ReadsTheFirstVersionToo) {
   EXPECT_EQ(available_memory(root.path()), 300000U);
 }
 
+TEST(TotalMemory, IsTheLeastOfMemTotalAndTheLimits) {
+  const FakeRoot root;
+  EXPECT_EQ(total_memory(root.path()), std::nullopt);
+  root.put("proc/meminfo", kMeminfo);
+  EXPECT_EQ(total_memory(root.path()), 900U * 1024);
+  root.put("proc/self/cgroup", "0::/outer/inner\n4:memory:/box\n");
+  root.put("sys/fs/cgroup/outer/inner/memory.max", "max\n");
+  EXPECT_EQ(total_memory(root.path()), 900U * 1024);
+  // Whatever is in use.
+  root.put("sys/fs/cgroup/outer/memory.max", "500000\n");
+  root.put("sys/fs/cgroup/outer/memory.current", "300000\n");
+  EXPECT_EQ(total_memory(root.path()), 500000U);
+  root.put("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "400000\n");
+  EXPECT_EQ(total_memory(root.path()), 400000U);
+}
+
 TEST(ResidentMemory, ReadsBothKinds) {
   const FakeRoot root;
   EXPECT_EQ(resident_memory(root.path()).anonymous_bytes, 0U);

@@ -132,7 +132,7 @@ class BadInput(support.CommandTest):
         self.refuse(2, [f": {model}/config.json: not valid"], *score, model, stdin=IDS)
 
     def test_memory_limit_names_both_numbers(self):
-        self.refuse(2, ["--memory-limit-gib 0.001", "1073742"], "score", "--ids", "-",
+        self.refuse(2, ["--memory-limit-gib 0.001", "1073741"], "score", "--ids", "-",
                     "--memory-limit-gib", "0.001", stdin=IDS)
         self.succeed("score", "--model", MICRO, "--ids", "-", "--memory-limit-gib", "1", stdin=IDS)
 

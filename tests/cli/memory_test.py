@@ -95,6 +95,15 @@ class Memory(support.CommandTest):
         self.refuse(2, [str(plan["total_bytes"]), "--memory-limit-gib"],
                     "info", "--model", "nano", *sizes, "--memory-limit-gib", f"{gib * 0.999:.6f}")
 
+    def test_seventy_per_cent_are_the_limit_that_nobody_asked_for(self):
+        with open("/proc/meminfo") as file:
+            total_gib = int(re.search(r"MemTotal:\s+(\d+) kB", file.read()).group(1)) / (1 << 20)
+        asked = f"{0.72 * total_gib:.3f}"
+        self.refuse(2, [f"--prompt-cache-gib {asked}", "are left"], "info", "--model", "nano", *SIZES,
+                    "--prompt-cache-gib", asked)
+        plan = self.plan("--model", "nano", *SIZES, "--parallel", "auto")
+        self.assertLess(plan["total_bytes"] / (1 << 30), 0.7 * total_gib)
+
     def test_as_many_sequences_as_fit(self):
         sizes = ("--model", "nano", *SIZES, "--prompt-cache-gib", "0")
         one, two, eight = (self.plan(*sizes, "--parallel", n) for n in (1, 2, 8))

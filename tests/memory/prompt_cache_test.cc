@@ -94,6 +94,22 @@ TEST(PromptCache, AnEntryTakesItsStateAndWholePagesOfRows) {
   EXPECT_EQ(cache.entry_pages(640), 28);
 }
 
+TEST(PromptCache, SettledEntriesByTheirLastUse) {
+  PromptCache cache(room_for(4));
+  const EntryId first = keep(&cache, text(1, 10));
+  const EntryId second = keep(&cache, text(2, 10));
+  const EntryId third = keep(&cache, text(3, 10));
+  cache.pin(first);
+  cache.unpin(first);
+  cache.resumed(first);
+  ASSERT_TRUE(cache.keep(text(4, 10), 9));  // being copied
+  EXPECT_EQ(cache.by_use(), (std::vector<EntryId>{second, third, first}));
+  const std::span<const int32_t> tokens = cache.tokens(second);
+  EXPECT_EQ(Tokens(tokens.begin(), tokens.end()), text(2, 10));
+  cache.drop(third);
+  EXPECT_EQ(cache.by_use(), (std::vector<EntryId>{second, first}));
+}
+
 TEST(PromptCache, FirstPromptsMissByName) {
   PromptCache cache(large());
   EXPECT_EQ(cache.find(text(1, 40)).miss, Miss::kEmpty);
