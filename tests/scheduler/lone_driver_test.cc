@@ -5,18 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/scheduler.h"
+#include "tests/support/cheap_rows.h"
 
 namespace flashlane::scheduler {
 namespace {
 
+using flashlane::testing::cheap_rows;
 using Tokens = std::vector<int32_t>;
-
-StepCosts cheap_rows() {
-  const MeasuredCost forward[] = {{1, 10}, {16, 11}};
-  const MeasuredCost head[] = {{1, 0.1}};
-  return {.forward = CostTable(forward, kMostDecodeRows),
-          .head_step = CostTable(head, kMostDecodeRows)};
-}
 
 SchedulerOptions lone_options(int steps_in_flight = 2) {
   return {.context = 100,

@@ -7,18 +7,13 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/cheap_rows.h"
+
 namespace flashlane::scheduler {
 namespace {
 
+using flashlane::testing::cheap_rows;
 using Tokens = std::vector<int32_t>;
-
-// Rows so cheap that three drafts pay from the first step on.
-StepCosts cheap_rows() {
-  const MeasuredCost forward[] = {{1, 10}, {16, 11}};
-  const MeasuredCost head[] = {{1, 0.1}};
-  return {.forward = CostTable(forward, kMostDecodeRows),
-          .head_step = CostTable(head, kMostDecodeRows)};
-}
 
 SchedulerOptions options(int context = 64, int prefill_chunk = 4) {
   return {.context = context,
