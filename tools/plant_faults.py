@@ -63,11 +63,9 @@ RULES = [
           "sequence.reply_position()",
           SIMULATOR),
     Fault("what_a_step_in_vain_held_is_not_told", "engine/engine.cc",
-          "    if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());\n"
-          "  }\n  publish();\n",
-          "    if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());\n"
-          "  }\n",
-          "engine.LoneDriver.WhateverHappensAtAnyStepIsAnEndAndNothingIsHeld"),
+          "if (!deliver()) publish();",
+          "deliver();",
+          "engine.LoneDriver.DrivesWhateverAReplyAsksFor"),
     Fault("steps_under_way_are_left_behind", "engine/engine.cc",
           "  while (!under_way.empty()) land();\n",
           "",

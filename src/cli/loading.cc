@@ -98,9 +98,9 @@ Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options) {
   if (!limit.bytes || plan.total_bytes() <= *limit.bytes) return {};
   if (!limit.asked) {
     return invalid(
-        "the memory plan needs {} bytes; 70 % of this machine's memory are {}, and "
+        "the memory plan needs {} bytes; {:.0f} % of this machine's memory are {}, and "
         "--memory-limit-gib can allow more",
-        plan.total_bytes(), *limit.bytes);
+        plan.total_bytes(), kDefaultMemoryShare * 100, *limit.bytes);
   }
   return invalid("the memory plan needs {} bytes, --memory-limit-gib {} allows {}",
                  plan.total_bytes(), *options.memory_limit_gib, *limit.bytes);

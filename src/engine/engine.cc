@@ -92,7 +92,7 @@ struct Engine::State {
   void begin(StepPlan plan);
   void land();
   void lose_device(const Error& error);
-  void deliver();
+  bool deliver();
   void account(const Event& event);
   void publish();
   Usage usage() const;
@@ -140,17 +140,22 @@ void Engine::State::loop() {
       if (static_cast<int>(under_way.size()) < options.scheduler.steps_in_flight) continue;
     }
     if (under_way.empty()) {
-      if (!files.save_one(scheduler, *device)) bell->wait();
+      if (files.save_one(scheduler, *device)) {
+        publish();
+      } else {
+        bell->wait();
+      }
     } else {
       land();
-      deliver();
+      // What a step let go is told even if nobody hears of it: its reply may have ended before.
+      if (!deliver()) publish();
     }
   }
   for (const Live& request : live) scheduler.cancel(request.id);
   while (!under_way.empty()) land();
   deliver();
-  while (!device_error && files.save_one(scheduler, *device)) {
-  }
+  if (!device_error) files.save_all(scheduler, *device);
+  publish();
   CHECK(live.empty());
 }
 
@@ -188,7 +193,7 @@ void Engine::State::begin(StepPlan plan) {
 }
 
 // Takes in the oldest step. One that waited for another on the device took no longer than since
-// that one landed. What it let go is told even if nobody hears of it: its reply may have ended.
+// that one landed.
 void Engine::State::land() {
   auto result = device->finish();
   const StepPlan plan = std::move(under_way.front().plan);
@@ -204,7 +209,6 @@ void Engine::State::land() {
     scheduler.fail(plan, result.error());
     if (result.error().code == ErrorCode::kDeviceLost) lose_device(result.error());
   }
-  publish();
 }
 
 // Nothing will run again: all that live end with the device's error, and so do those in the inbox
@@ -221,8 +225,10 @@ void Engine::State::lose_device(const Error& error) {
 // Counts, publishes, then sends, so that a client who saw its last event finds itself gone from the
 // status. Sending may end a request whose client is too slow, which makes new events and changes
 // how that request ends; so the last events are counted once all others are out.
-void Engine::State::deliver() {
+bool Engine::State::deliver() {
+  bool told = false;
   for (auto events = scheduler.collect(); !events.empty(); events = scheduler.collect()) {
+    told = true;
     const auto last = std::stable_partition(events.begin(), events.end(), [](const Event& event) {
       return event.kind != Event::Kind::kFinished;
     });
@@ -240,6 +246,7 @@ void Engine::State::deliver() {
       ending.reply->events.close();
     }
   }
+  return told;
 }
 
 // Of all events but the last.

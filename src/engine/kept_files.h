@@ -27,18 +27,21 @@ class KeptFiles {
   // Between steps: writes the state that was used last of those without a file; false when there is
   // none.
   bool save_one(const scheduler::Scheduler& scheduler, StepDevice& device);
+  // At the end: all of them, in the order of their use, which their files then have too.
+  void save_all(const scheduler::Scheduler& scheduler, StepDevice& device);
 
   int64_t restored() const { return restored_; }
   int64_t saved() const { return saved_; }
 
  private:
-  bool load(scheduler::Scheduler& scheduler, StepDevice& device,
+  void load(scheduler::Scheduler& scheduler, StepDevice& device,
             const runner::Snapshots::Entry& entry);
+  void save(const memory::PromptCache& cache, memory::EntryId id, StepDevice& device);
   void tell(const std::string& line) const;
 
   std::shared_ptr<const runner::Snapshots> snapshots_;  // null: off
   Report report_;
-  std::set<uint64_t> stored_ = {};  // entries with a file, or that can't have one
+  std::set<uint64_t> stored_ = {};  // kept entries with a file, or that can't have one
   int64_t restored_ = 0;
   int64_t saved_ = 0;
 };

@@ -33,7 +33,7 @@ class Snapshots {
     std::string path;
     std::vector<int32_t> tokens;
     int pages = 0;
-    int64_t used_ns = 0;  // when it was written or used last
+    int64_t used_ns = 0;  // when it was written, loaded or saved again last
   };
   // Those of this key, last used first. Of the others, files of other keys stay as they are, until
   // room is wanted; `damaged` counts those that are no whole snapshots, which are removed.

@@ -40,8 +40,10 @@ class SnapshotFiles(support.ServedTest):
 
     def await_saved(self, count):
         deadline = time.monotonic() + 20
-        while len(self.states()) < count and time.monotonic() < deadline:
+        saved = lambda: self.status()["prompt_cache"]["snapshots_saved"]  # noqa: E731
+        while saved() < count and time.monotonic() < deadline:
             time.sleep(0.01)
+        self.assertGreaterEqual(saved(), count)
         self.assertGreaterEqual(len(self.states()), count)
 
     def test_a_restart_goes_on(self):
@@ -102,6 +104,16 @@ class SnapshotFiles(support.ServedTest):
         self.refuse(2, ["--snapshot-gib", "--snapshot-dir"], "serve", "--snapshot-gib", 1)
         self.refuse(2, ["--prompt-cache-gib"], "serve", "--snapshot-dir", self.folder,
                     "--prompt-cache-gib", 0)
+
+    def test_states_beyond_the_context_stay_where_they_are(self):
+        self.start()
+        self.say(STORY)
+        self.stop()
+        held = self.states()
+        self.serve("--unpriced", "--prompt-cache-gib", 0.2, "--snapshot-dir", self.folder, context=64)
+        self.assertEqual(self.status()["prompt_cache"]["snapshots_restored"], 0)
+        self.stop()
+        self.assertEqual(self.states(), held)
 
     def test_old_states_make_room(self):
         self.start("--snapshot-gib", 0.02)

@@ -183,12 +183,18 @@ TEST_F(SnapshotsTest, ADirectoryHasOneOwnerAndNothingUnfinished) {
 
 TEST_F(SnapshotsTest, AFailedWriteLeavesNothing) {
   const auto snapshots = open();
-  fs::permissions(directory_, fs::perms::owner_read | fs::perms::owner_exec);
-  const bool writes_anyway = ::access(directory_.c_str(), W_OK) == 0;  // root does
-  const Status saved = save(*snapshots, {1}, 1);
-  fs::permissions(directory_, fs::perms::owner_all);
-  EXPECT_EQ(saved.ok(), writes_anyway);
-  EXPECT_EQ(files().size(), writes_anyway ? 1U : 0U);
+  ASSERT_TRUE(save(*snapshots, {1}, 1).ok());
+  const fs::path path = files().front();
+  fs::remove(path);
+  fs::remove_all(directory_);
+  const Status gone = save(*snapshots, {1}, 1);
+  ASSERT_FALSE(gone.ok());
+  EXPECT_EQ(gone.error().code, ErrorCode::kIo);
+  EXPECT_FALSE(fs::exists(directory_));
+  // And where it is to be written first.
+  fs::create_directories(path.string() + ".unfinished");
+  EXPECT_FALSE(save(*snapshots, {1}, 1).ok());
+  EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace
