@@ -58,7 +58,7 @@ struct ServingSizes {
   double decode_share = 0.5;
   bool prompt_lookup = true;
   LoneSizes lone = {};
-  std::shared_ptr<const runner::Snapshots> snapshots = {};  // null: none
+  std::shared_ptr<runner::Snapshots> snapshots = {};  // null: none
   PricingOptions pricing;
 };
 // For one sequence; refuses a context beyond the model's.

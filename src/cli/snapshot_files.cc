@@ -79,36 +79,48 @@ Result<std::string> state_key(const ModelOutline& outline, const runner::RunnerO
 }  // namespace
 
 void add_snapshot_options(OptionTable& table, SnapshotOptions& options) {
+  table.number("spill-gib", options.spill_gib, 0, kMostGib,
+               "most GiB of files for kept states of prompts: each is written soon after it was "
+               "kept, so that those that memory has no room for any more are read back when a "
+               "prompt begins like them; those that were not used for longest go first; default "
+               "8 with --snapshot-dir, else 0 = no files");
   table.text("snapshot-dir", options.directory, {},
-             "directory where kept states of prompts outlive the server: written while nothing "
-             "runs and at the end, read at the start; default: none");
-  table.number("snapshot-gib", options.gib, 0, kMostGib,
-               "most GiB of files in --snapshot-dir; those that were not used for longest go "
-               "first; default 8");
+             "directory of those files, where they outlive the server and the next one goes on "
+             "from them; default: one in the temporary folder that goes with the server");
 }
 
-Result<std::shared_ptr<const runner::Snapshots>> open_snapshots(
-    const SnapshotOptions& options, const ModelOutline& outline,
-    const runner::RunnerOptions& runner) {
-  if (!options.directory) {
-    if (!options.gib) return std::shared_ptr<const runner::Snapshots>();
-    return invalid("--snapshot-gib {} has no meaning without --snapshot-dir", *options.gib);
+Result<std::shared_ptr<runner::Snapshots>> open_snapshots(const SnapshotOptions& options,
+                                                          const ModelOutline& outline,
+                                                          const runner::RunnerOptions& runner) {
+  const double gib = options.spill_gib.value_or(options.directory ? kDefaultGib : 0);
+  if (options.directory && gib == 0) {
+    return invalid("--snapshot-dir {} has no meaning with --spill-gib 0", *options.directory);
   }
+  if (gib == 0) return std::shared_ptr<runner::Snapshots>();
   if (runner.kept_pages == 0) {
-    return invalid("--snapshot-dir {}: no states of prompts are kept (--prompt-cache-gib)",
-                   *options.directory);
+    return invalid("--{}: no states of prompts are kept (--prompt-cache-gib)",
+                   options.directory ? "snapshot-dir " + *options.directory
+                                     : fmt::format("spill-gib {}", gib));
   }
   ASSIGN_OR_RETURN(const runner::Storage storage, runner::sequence_storage(outline.shape, runner));
   ASSIGN_OR_RETURN(std::string key, state_key(outline, runner, storage));
-  const double bytes = options.gib.value_or(kDefaultGib) * kGib;
+  const auto bytes = static_cast<size_t>(std::min(gib * kGib, 0x1p62));
+  std::error_code code;
+  const std::string temporary = fs::temp_directory_path(code).string();
+  if (code && !options.directory) {
+    return error(ErrorCode::kIo, "--spill-gib: no temporary folder: {}", code.message());
+  }
+  const size_t page_bytes = storage.pool.page_bytes();
   auto snapshots =
-      runner::Snapshots::open(*options.directory, std::move(key), storage.pool.page_bytes(),
-                              static_cast<size_t>(std::min(bytes, 0x1p62)));
+      options.directory
+          ? runner::Snapshots::open(*options.directory, std::move(key), page_bytes, bytes)
+          : runner::Snapshots::open_own(temporary, std::move(key), page_bytes, bytes);
   if (!snapshots.ok()) {
     return Error{snapshots.error().code,
-                 fmt::format("--snapshot-dir: {}", snapshots.error().message)};
+                 fmt::format("--{}: {}", options.directory ? "snapshot-dir" : "spill-gib",
+                             snapshots.error().message)};
   }
-  return std::shared_ptr<const runner::Snapshots>(std::move(snapshots).value());
+  return std::shared_ptr<runner::Snapshots>(std::move(snapshots).value());
 }
 
 }  // namespace flashlane::cli

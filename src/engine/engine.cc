@@ -80,7 +80,7 @@ struct Engine::State {
         options(std::move(engine_options)),
         clock(options.clock != nullptr ? options.clock : std::make_shared<SteadyClock>()),
         scheduler(options.scheduler),
-        files(options.snapshots, options.report) {
+        files(options.snapshots, bell, options.scheduler.kept_gap, options.report) {
     files.restore(scheduler, *device);
     current.usage_at_load = usage();
     publish();
@@ -88,6 +88,7 @@ struct Engine::State {
 
   void loop();
   bool drain();
+  void admit_held();
   void take_in(Submission submission);
   void begin(StepPlan plan);
   void land();
@@ -115,13 +116,14 @@ struct Engine::State {
   std::vector<Submission> inbox;
   int taken_waiting = 0;  // of the requests taken in, those that wait for their turn
   bool stopping = false;
-  Status status;
+  EngineStatus status;
 
   // The engine thread's own.
   scheduler::Scheduler scheduler;
   KeptFiles files;
+  std::vector<Submission> held;  // until a file that may be of use to them was read
   std::vector<Live> live;
-  Status current;  // published as status
+  EngineStatus current;  // published as status
   std::optional<Error> device_error;
   std::deque<UnderWay> under_way;  // oldest first
   Clock::Time last_landed = {};
@@ -140,21 +142,19 @@ void Engine::State::loop() {
       if (static_cast<int>(under_way.size()) < options.scheduler.steps_in_flight) continue;
     }
     if (under_way.empty()) {
-      if (files.save_one(scheduler, *device)) {
-        publish();
-      } else {
-        bell->wait();
-      }
+      publish();  // what became of files
+      bell->wait();
     } else {
       land();
       // What a step let go is told even if nobody hears of it: its reply may have ended before.
       if (!deliver()) publish();
     }
   }
+  for (Submission& submission : std::exchange(held, {})) take_in(std::move(submission));
   for (const Live& request : live) scheduler.cancel(request.id);
   while (!under_way.empty()) land();
   deliver();
-  if (!device_error) files.save_all(scheduler, *device);
+  files.finish(scheduler, *device, !device_error);
   publish();
   CHECK(live.empty());
 }
@@ -169,11 +169,27 @@ bool Engine::State::drain() {
     taken_waiting += static_cast<int>(arrived.size());
     stop = stopping;
   }
-  for (Submission& submission : arrived) take_in(std::move(submission));
+  for (Submission& submission : arrived) held.push_back(std::move(submission));
+  admit_held();
   for (const Live& request : live) {
     if (request.reply->cancelled) scheduler.cancel(request.id);
   }
   return stop;
+}
+
+void Engine::State::admit_held() {
+  if (!device_error) files.turn(scheduler, *device);
+  std::vector<Submission> waiting;
+  for (Submission& submission : held) {
+    if (device_error || submission.reply->cancelled ||
+        files.ready(scheduler, submission.request.prompt)) {
+      take_in(std::move(submission));
+    } else {
+      waiting.push_back(std::move(submission));
+    }
+  }
+  held = std::move(waiting);
+  if (!device_error) files.save_next(scheduler);
 }
 
 void Engine::State::take_in(Submission submission) {
@@ -301,9 +317,10 @@ void Engine::State::publish() {
   current.prompt_cache = scheduler.kept();
   current.lone = scheduler.lone();
   current.snapshots_restored = files.restored();
+  current.snapshots_read_back = files.read_back();
   current.snapshots_saved = files.saved();
   std::lock_guard lock(mutex);
-  taken_waiting = scheduler.waiting();
+  taken_waiting = scheduler.waiting() + static_cast<int>(held.size());
   // submit counts these two.
   current.requests_total = status.requests_total;
   current.refused_total = status.refused_total;
@@ -313,7 +330,7 @@ void Engine::State::publish() {
 Usage Engine::State::usage() const {
   return {.slots = options.scheduler.slots,
           .slots_in_use = scheduler.running(),
-          .sequences = static_cast<int>(live.size()),
+          .sequences = static_cast<int>(live.size() + held.size()),
           .pool = scheduler.pages(),
           .sessions = scheduler.sessions()};
 }
@@ -431,9 +448,9 @@ Result<Reply> Engine::submit(Request request) {
   return reply;
 }
 
-Status Engine::status() const {
+EngineStatus Engine::status() const {
   std::lock_guard lock(state_->mutex);
-  Status status = state_->status;
+  EngineStatus status = state_->status;
   status.waiting = static_cast<int>(state_->inbox.size()) + state_->taken_waiting;
   return status;
 }

@@ -82,8 +82,9 @@ struct EngineOptions {
   size_t inbox = 128;    // requests that may wait for their turn; full = kNoCapacity
   size_t events = 4096;  // per request, the last one not counted
   std::shared_ptr<const Clock> clock = {};  // null = SteadyClock
-  // Where kept states of prompts outlive the process; null: they don't.
-  std::shared_ptr<const runner::Snapshots> snapshots = {};
+  // Where kept states of prompts go that memory has no room for, and outlive the process; null:
+  // they don't.
+  std::shared_ptr<runner::Snapshots> snapshots = {};
   // Lines for people about what the engine does; called on its thread, and once before it starts.
   // May be null.
   std::function<void(const std::string&)> report = {};
@@ -103,7 +104,7 @@ struct Usage {
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
-struct Status {
+struct EngineStatus {
   int running = 0;
   int waiting = 0;
   int64_t requests_total = 0;
@@ -117,7 +118,8 @@ struct Status {
   Usage usage_at_load = {};
   memory::PromptCacheUsage prompt_cache = {};
   LoneUsage lone = {};
-  int64_t snapshots_restored = 0;
+  int64_t snapshots_restored = 0;   // at load
+  int64_t snapshots_read_back = 0;  // for a prompt that came
   int64_t snapshots_saved = 0;
   int64_t moves_total = 0;   // of replies to larger sessions
   int64_t pauses_total = 0;  // of replies that waited for one
@@ -139,7 +141,7 @@ class Engine {
   // stopping; kDeviceLost when nothing will run again. Any thread.
   Result<Reply> submit(Request request);
   // A snapshot published before each event is delivered. Any thread.
-  Status status() const;
+  EngineStatus status() const;
   // Stops taking requests, cancels what is left, waits for the thread. Any thread, any number of
   // times.
   void stop();

@@ -33,6 +33,10 @@ constexpr std::string_view kMagic = "FLSTATE1";
 constexpr size_t kHashChars = 64;
 constexpr const char* kSuffix = ".state";
 constexpr const char* kUnfinished = ".unfinished";
+// Whole pages are handed over together up to so many bytes, so that whoever copies them between
+// steps is asked rarely and never for long.
+constexpr size_t kBatchBytes = size_t{8} << 20;
+constexpr int kMostOwn = 64;  // directories of one user's processes
 
 struct Header {
   std::array<char, 8> magic;
@@ -103,7 +107,13 @@ Snapshots::Snapshots(std::string directory, std::string key, size_t page_bytes, 
       page_bytes_(page_bytes),
       limit_bytes_(limit_bytes),
       lock_(std::move(lock)) {}
-Snapshots::~Snapshots() = default;
+
+Snapshots::~Snapshots() {
+  if (!own_) return;
+  clear();
+  ::unlink((directory_ + "/.lock").c_str());
+  ::rmdir(directory_.c_str());
+}
 
 Result<std::unique_ptr<Snapshots>> Snapshots::open(std::string directory, std::string key,
                                                    size_t page_bytes, size_t limit_bytes) {
@@ -117,6 +127,13 @@ Result<std::unique_ptr<Snapshots>> Snapshots::open(std::string directory, std::s
   if (::flock(lock->descriptor(), LOCK_EX | LOCK_NB) != 0) {
     return error(ErrorCode::kNoCapacity, "{} is in use by another process", directory);
   }
+  // Whoever had it may have removed it meanwhile, and then the lock keeps nobody out.
+  struct stat locked = {};
+  struct stat named = {};
+  if (::fstat(lock->descriptor(), &locked) != 0 ||
+      ::stat((directory + "/.lock").c_str(), &named) != 0 || locked.st_ino != named.st_ino) {
+    return error(ErrorCode::kNoCapacity, "{} is being removed by another process", directory);
+  }
   std::error_code code;
   for (fs::directory_iterator at(directory, code), end; !code && at != end; at.increment(code)) {
     std::error_code ignored;
@@ -125,6 +142,74 @@ Result<std::unique_ptr<Snapshots>> Snapshots::open(std::string directory, std::s
   if (code) return error(ErrorCode::kIo, "{}: {}", directory, code.message());
   return std::unique_ptr<Snapshots>(new Snapshots(std::move(directory), std::move(key), page_bytes,
                                                   limit_bytes, std::move(lock)));
+}
+
+// Somebody else might have made a directory of that name to read what is put into it.
+Result<std::unique_ptr<Snapshots>> Snapshots::open_own(const std::string& beneath, std::string key,
+                                                       size_t page_bytes, size_t limit_bytes) {
+  for (int i = 0; i < kMostOwn; ++i) {
+    const std::string directory = fmt::format("{}/flashlane-spill-{}-{}", beneath, ::geteuid(), i);
+    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+      return error(ErrorCode::kIo, "{}", failed(directory));
+    }
+    struct stat status = {};
+    if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+        status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+      continue;
+    }
+    auto opened = open(directory, key, page_bytes, limit_bytes);
+    if (!opened.ok() && opened.error().code == ErrorCode::kNoCapacity) continue;
+    if (opened.ok()) {
+      opened.value()->own_ = true;
+      opened.value()->clear();
+    }
+    return opened;
+  }
+  return error(ErrorCode::kNoCapacity, "{}/flashlane-spill-{}-0 to {} are all taken", beneath,
+               ::geteuid(), kMostOwn - 1);
+}
+
+void Snapshots::clear() const noexcept {
+  std::error_code code;
+  for (fs::directory_iterator at(directory_, code), end; !code && at != end; at.increment(code)) {
+    std::error_code ignored;
+    if (at->path().extension() == kSuffix) fs::remove(at->path(), ignored);
+  }
+}
+
+bool Snapshots::ByTokens::operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
+  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+}
+
+void Snapshots::know(std::span<const int32_t> tokens, Known known) {
+  std::lock_guard lock(mutex_);
+  known_.insert_or_assign({tokens.begin(), tokens.end()}, std::move(known));
+}
+
+void Snapshots::forget(const std::string& path) noexcept {
+  std::lock_guard lock(mutex_);
+  std::erase_if(known_, [&](const auto& item) { return item.second.path == path; });
+}
+
+// A beginning stands before all that extend it, so the last one up to the tokens is the longest
+// beginning of them, or it parts from them somewhere, and so do all between; then only what they
+// share is left to look for.
+std::optional<Snapshots::Entry> Snapshots::find(std::span<const int32_t> tokens) const {
+  std::lock_guard lock(mutex_);
+  for (;;) {
+    const auto after = known_.upper_bound(tokens);
+    if (after == known_.begin()) return std::nullopt;
+    const auto& [at, known] = *std::prev(after);
+    const auto parts = std::mismatch(at.begin(), at.end(), tokens.begin(), tokens.end());
+    if (parts.first == at.end())
+      return Entry{.path = known.path, .tokens = at, .pages = known.pages};
+    tokens = tokens.first(static_cast<size_t>(parts.second - tokens.begin()));
+  }
+}
+
+std::vector<std::byte> Snapshots::batch(int pages) const {
+  const size_t most = std::max(kBatchBytes / page_bytes_, size_t{1});
+  return std::vector<std::byte>(std::min(most, static_cast<size_t>(pages)) * page_bytes_);
 }
 
 std::string Snapshots::path_of(std::span<const int32_t> tokens) const {
@@ -173,7 +258,7 @@ Result<Snapshots::Entry> Snapshots::read_header(File& file, const std::string& p
   return entry;
 }
 
-std::vector<Snapshots::Entry> Snapshots::list(int& damaged_files) const {
+std::vector<Snapshots::Entry> Snapshots::list(int& damaged_files) {
   damaged_files = 0;
   std::vector<Entry> entries;
   std::error_code code;
@@ -184,6 +269,7 @@ std::vector<Snapshots::Entry> Snapshots::list(int& damaged_files) const {
     if (!file.is_open()) continue;
     auto entry = read_header(file, path);
     if (entry.ok()) {
+      know(entry.value().tokens, {.path = path, .pages = entry.value().pages});
       entries.push_back(std::move(entry).value());
     } else if (entry.error().code == ErrorCode::kInvalidArgument) {
       ++damaged_files;
@@ -198,7 +284,7 @@ std::vector<Snapshots::Entry> Snapshots::list(int& damaged_files) const {
 }
 
 // Files of all keys count, and go by when they were used.
-void Snapshots::make_room(size_t bytes) const {
+void Snapshots::make_room(size_t bytes) {
   struct Other {
     fs::path path;
     size_t bytes;
@@ -220,12 +306,13 @@ void Snapshots::make_room(size_t bytes) const {
             [](const Other& a, const Other& b) { return a.used < b.used; });
   for (const Other& other : others) {
     if (held + bytes <= limit_bytes_) return;
-    if (fs::remove(other.path, code)) held -= other.bytes;
+    if (!fs::remove(other.path, code)) continue;
+    held -= other.bytes;
+    forget(other.path.string());
   }
 }
 
-Status Snapshots::save(std::span<const int32_t> tokens, int pages,
-                       const ReadPage& read_page) const {
+Status Snapshots::save(std::span<const int32_t> tokens, int pages, const CopyPages& copy_in) {
   CHECK(!tokens.empty() && pages >= 1);
   const std::string path = path_of(tokens);
   if (::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0) return {};
@@ -236,12 +323,22 @@ Status Snapshots::save(std::span<const int32_t> tokens, int pages,
   }
   make_room(bytes);
   const std::string aside = path + kUnfinished;
-  const auto fail = [&](Error reason) -> Status {
-    ::unlink(aside.c_str());
-    return reason;
-  };
   File file(aside, O_WRONLY | O_CREAT | O_TRUNC);
   if (!file.is_open()) return error(ErrorCode::kIo, "{}", failed(aside));
+  Status done = write_state(file, tokens, pages, copy_in);
+  if (done.ok() && ::rename(aside.c_str(), path.c_str()) != 0) {
+    done = error(ErrorCode::kIo, "{}", failed(path));
+  }
+  if (done.ok()) {
+    know(tokens, {.path = path, .pages = pages});
+  } else {
+    ::unlink(aside.c_str());
+  }
+  return done;
+}
+
+Status Snapshots::write_state(File& file, std::span<const int32_t> tokens, int pages,
+                              const CopyPages& copy_in) const {
   Header header{.magic = {},
                 .tokens = tokens.size(),
                 .pages = static_cast<uint64_t>(pages),
@@ -250,23 +347,21 @@ Status Snapshots::save(std::span<const int32_t> tokens, int pages,
   std::copy(kMagic.begin(), kMagic.end(), header.magic.begin());
   std::copy(key_.begin(), key_.end(), header.key.begin());
   Sha256 hash;
-  Status done = file.write(std::as_bytes(std::span(&header, 1)), &hash);
-  if (done.ok()) done = file.write(std::as_bytes(tokens), &hash);
-  std::vector<std::byte> page(page_bytes_);
-  for (int i = 0; done.ok() && i < pages; ++i) {
-    read_page(i, page);
-    done = file.write(page, &hash);
+  RETURN_IF_ERROR(file.write(std::as_bytes(std::span(&header, 1)), &hash));
+  RETURN_IF_ERROR(file.write(std::as_bytes(tokens), &hash));
+  std::vector<std::byte> held = batch(pages);
+  for (int i = 0; i < pages;) {
+    const size_t left = static_cast<size_t>(pages - i) * page_bytes_;
+    const std::span<std::byte> some = std::span(held).first(std::min(held.size(), left));
+    if (!copy_in(i, some)) return error(ErrorCode::kCancelled, "{} was given up", directory_);
+    RETURN_IF_ERROR(file.write(some, &hash));
+    i += static_cast<int>(some.size() / page_bytes_);
   }
   const std::string sum = hash.hex();
-  if (done.ok()) done = file.write(std::as_bytes(std::span(sum)));
-  if (!done.ok()) return fail(done.error());
-  if (::rename(aside.c_str(), path.c_str()) != 0) {
-    return fail(error(ErrorCode::kIo, "{}", failed(path)));
-  }
-  return {};
+  return file.write(std::as_bytes(std::span(sum)));
 }
 
-Status Snapshots::load(const Entry& entry, const WritePage& write_page) const {
+Status Snapshots::load(const Entry& entry, const CopyPages& copy_out) const {
   File file(entry.path, O_RDONLY);
   if (!file.is_open()) return error(ErrorCode::kIo, "{}", failed(entry.path));
   ASSIGN_OR_RETURN(const Entry now, read_header(file, entry.path));
@@ -279,10 +374,13 @@ Status Snapshots::load(const Entry& entry, const WritePage& write_page) const {
   Sha256 hash;
   std::vector<std::byte> head(sizeof(Header) + entry.tokens.size() * sizeof(int32_t));
   RETURN_IF_ERROR(file.read(head, &hash));
-  std::vector<std::byte> page(page_bytes_);
-  for (int i = 0; i < entry.pages; ++i) {
-    RETURN_IF_ERROR(file.read(page, &hash));
-    write_page(i, page);
+  std::vector<std::byte> held = batch(entry.pages);
+  for (int i = 0; i < entry.pages;) {
+    const size_t left = static_cast<size_t>(entry.pages - i) * page_bytes_;
+    const std::span<std::byte> some = std::span(held).first(std::min(held.size(), left));
+    RETURN_IF_ERROR(file.read(some, &hash));
+    if (!copy_out(i, some)) return error(ErrorCode::kCancelled, "{} was given up", entry.path);
+    i += static_cast<int>(some.size() / page_bytes_);
   }
   std::array<char, kHashChars> stored;
   RETURN_IF_ERROR(file.read(std::as_writable_bytes(std::span(stored))));
@@ -295,6 +393,7 @@ Status Snapshots::load(const Entry& entry, const WritePage& write_page) const {
 
 void Snapshots::remove(const Entry& entry) noexcept {
   ::unlink(entry.path.c_str());
+  forget(entry.path);
 }
 
 }  // namespace flashlane::runner

@@ -151,12 +151,9 @@ const memory::PromptCache& Scheduler::kept_states() const {
 
 std::optional<memory::PromptCache::Kept> Scheduler::adopt_state(std::span<const int32_t> tokens) {
   memory::PromptCache& cache = state_->states.cache();
-  CHECK_EQ(state_->in_flight, 0);
-  const memory::PromptCacheUsage usage = cache.usage();
   const auto size = static_cast<int>(tokens.size());
-  const bool fits = !cache.off() && size < state_->options.context &&
-                    cache.entry_pages(size) <= usage.pages - usage.used_pages;
-  return fits ? cache.keep(tokens, size) : std::nullopt;
+  const bool usable = !cache.off() && size < state_->options.context;
+  return usable ? cache.keep(tokens, size) : std::nullopt;
 }
 
 void Scheduler::settle_state(memory::EntryId id, bool worked) {
@@ -166,6 +163,14 @@ void Scheduler::settle_state(memory::EntryId id, bool worked) {
   } else {
     cache.failed(id);
   }
+}
+
+void Scheduler::hold_state(memory::EntryId id) {
+  state_->states.cache().pin(id);
+}
+
+void Scheduler::release_state(memory::EntryId id) noexcept {
+  state_->states.cache().unpin(id);
 }
 
 LoneUsage Scheduler::lone() const {

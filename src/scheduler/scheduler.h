@@ -152,13 +152,16 @@ class Scheduler {
   SessionUsage sessions() const;
   LoneUsage lone() const;
 
-  // Kept states, for those who carry them over to another process, while no step is under way. What
-  // it says is valid until the next call that is not const.
+  // Kept states, for those who carry them to another place and back, between steps. What it says is
+  // valid until the next call that is not const.
   const memory::PromptCache& kept_states() const;
-  // Room for one that comes from there, if there is any free; `settle_state` once its pages are
-  // written, or can't be.
+  // Room for one that comes from there, as for any other; `settle_state` once its pages are
+  // written, or can't be. Nothing for one that no prompt here could begin with.
   std::optional<memory::PromptCache::Kept> adopt_state(std::span<const int32_t> tokens);
   void settle_state(memory::EntryId id, bool worked);
+  // Between the two nobody else gets its pages; of one that is settled.
+  void hold_state(memory::EntryId id);
+  void release_state(memory::EntryId id) noexcept;
 
   // Every invariant of pages, sessions and kept states, by looking at all of them; for tests.
   void check() const;

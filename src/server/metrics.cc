@@ -90,7 +90,7 @@ std::string reason_label(FinishReason reason) {
   UNREACHABLE();
 }
 
-void add_requests(Families& families, const engine::Status& status) {
+void add_requests(Families& families, const engine::EngineStatus& status) {
   std::vector<Labelled> finished;
   for (size_t i = 0; i < engine::kFinishReasons; ++i) {
     finished.push_back({reason_label(static_cast<FinishReason>(i)),
@@ -139,7 +139,7 @@ void add_drafts(Families& families, const engine::DraftStats& drafts) {
                    drafts.rounds);
 }
 
-void add_prompt_cache(Families& families, const engine::Status& status) {
+void add_prompt_cache(Families& families, const engine::EngineStatus& status) {
   const auto& cache = status.prompt_cache;
   families.counter("flashlane_cached_tokens_total",
                    "Prompt tokens restored from kept states instead of being taken in.",
@@ -156,13 +156,14 @@ void add_prompt_cache(Families& families, const engine::Status& status) {
   families.counters("flashlane_prompt_snapshots_total",
                     "States of prompts carried over by files, by direction.", "what",
                     {{"restored", static_cast<double>(status.snapshots_restored)},
+                     {"read_back", static_cast<double>(status.snapshots_read_back)},
                      {"saved", static_cast<double>(status.snapshots_saved)}});
   families.gauge("flashlane_prompt_states", "States of prompts that are kept now.", cache.entries);
   families.gauge("flashlane_prompt_cache_pages", "Pages for kept states.", cache.pages);
   families.gauge("flashlane_prompt_cache_pages_used", "Of them, those in use.", cache.used_pages);
 }
 
-void add_sessions(Families& families, const engine::Status& status) {
+void add_sessions(Families& families, const engine::EngineStatus& status) {
   families.gauge("flashlane_sessions", "Sized sessions; 0 where the pool serves.",
                  status.usage.sessions.sessions);
   families.gauge("flashlane_sessions_free", "Of them, those that nobody has.",
@@ -217,7 +218,7 @@ void add_times(Families& families, const engine::Counters& counters) {
 
 }  // namespace
 
-std::string metrics_text(const engine::Status& status) {
+std::string metrics_text(const engine::EngineStatus& status) {
   Families families;
   add_requests(families, status);
   add_drafts(families, status.drafts);

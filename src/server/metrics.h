@@ -11,6 +11,6 @@ namespace flashlane::server {
 
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-std::string metrics_text(const engine::Status& status);
+std::string metrics_text(const engine::EngineStatus& status);
 
 }  // namespace flashlane::server

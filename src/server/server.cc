@@ -74,7 +74,7 @@ json::object usage_object(const engine::Usage& usage) {
           {"pages_of_states", usage.pool.state}};
 }
 
-json::object prompt_cache_object(const engine::Status& status) {
+json::object prompt_cache_object(const engine::EngineStatus& status) {
   const auto& cache = status.prompt_cache;
   return {{"pages", cache.pages},
           {"pages_used", cache.used_pages},
@@ -87,6 +87,7 @@ json::object prompt_cache_object(const engine::Status& status) {
           {"failed", cache.failed},
           {"cached_tokens_total", status.cached_tokens_total},
           {"snapshots_restored", status.snapshots_restored},
+          {"snapshots_read_back", status.snapshots_read_back},
           {"snapshots_saved", status.snapshots_saved}};
 }
 
@@ -209,7 +210,7 @@ HttpResponse Server::State::health() const {
 }
 
 HttpResponse Server::State::status() const {
-  const engine::Status now = services.engine->status();
+  const engine::EngineStatus now = services.engine->status();
   json::object out;
   out["running"] = now.running;
   out["waiting"] = now.waiting;

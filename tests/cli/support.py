@@ -82,11 +82,13 @@ class ServedTest(CommandTest):
     """A server, on the bundled model unless it says which, that each test has for itself."""
     PATIENCE_S = 300
 
-    def serve(self, *arguments, context=2048, model="nano", log=subprocess.DEVNULL):
+    def serve(self, *arguments, context=2048, model="nano", log=subprocess.DEVNULL,
+              environment=None):
         self.server = subprocess.Popen(
             [BINARY, "serve", "--port", "0", "--model", model, "--context", str(context),
              "--memory-limit-gib", "4", *(str(argument) for argument in arguments)],
-            stdout=subprocess.PIPE, stderr=log, text=True, env=clean_environment())
+            stdout=subprocess.PIPE, stderr=log, text=True,
+            env=clean_environment(**(environment or {})))
         self.addCleanup(self.stop)
         found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n",
                              self.server.stdout.readline())

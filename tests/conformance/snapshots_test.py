@@ -1,6 +1,6 @@
 """Kept states outlive the server, over HTTP on the bundled model: the next process goes on from them
-with the tokens of a fresh prompt, also when the last one was killed; damaged and foreign files are
-dropped, and what is on a file is nobody else's (H4, E3).
+with the tokens of a fresh prompt, also when the last one was killed; what memory has no room for is
+read back; damaged and foreign files are dropped, and what is on a file is nobody else's (H4, E3).
 
     snapshots_test.py BINARY
 """
@@ -38,13 +38,12 @@ class SnapshotFiles(support.ServedTest):
     def states(self):
         return sorted(self.folder.glob("*.state"))
 
-    def await_saved(self, count):
+    def await_count(self, name, count):
         deadline = time.monotonic() + 20
-        saved = lambda: self.status()["prompt_cache"]["snapshots_saved"]  # noqa: E731
-        while saved() < count and time.monotonic() < deadline:
+        now = lambda: self.status()["prompt_cache"][name]  # noqa: E731
+        while now() < count and time.monotonic() < deadline:
             time.sleep(0.01)
-        self.assertGreaterEqual(saved(), count)
-        self.assertGreaterEqual(len(self.states()), count)
+        self.assertGreaterEqual(now(), count, name)
 
     def test_a_restart_goes_on(self):
         self.start()
@@ -69,7 +68,7 @@ class SnapshotFiles(support.ServedTest):
     def test_a_killed_server_leaves_whole_states(self):
         self.start()
         fresh = self.say(STORY)
-        self.await_saved(1)
+        self.await_count("snapshots_saved", 1)
         self.server.send_signal(signal.SIGKILL)
         self.server.wait()
         (self.folder / "0123.state.unfinished").write_bytes(b"half")
@@ -101,7 +100,10 @@ class SnapshotFiles(support.ServedTest):
         self.refuse(1, ["in use"], "serve", "--port", 0, "--snapshot-dir", self.folder,
                     "--memory-limit-gib", 4)
         self.stop()
-        self.refuse(2, ["--snapshot-gib", "--snapshot-dir"], "serve", "--snapshot-gib", 1)
+        self.refuse(2, ["--snapshot-dir", "--spill-gib 0"], "serve", "--snapshot-dir", self.folder,
+                    "--spill-gib", 0)
+        self.refuse(2, ["--spill-gib 1", "--prompt-cache-gib"], "serve", "--spill-gib", 1,
+                    "--prompt-cache-gib", 0)
         self.refuse(2, ["--prompt-cache-gib"], "serve", "--snapshot-dir", self.folder,
                     "--prompt-cache-gib", 0)
 
@@ -115,8 +117,30 @@ class SnapshotFiles(support.ServedTest):
         self.stop()
         self.assertEqual(self.states(), held)
 
+    def test_evicted_states_are_read_back(self):
+        # Memory has room for one of the two conversations; the files go with the server.
+        with tempfile.TemporaryDirectory() as temporary:
+            prompts = [f"{i} " + STORY * 3 for i in range(2)]
+            self.serve("--unpriced", "--parallel", 2, "--prompt-cache-gib", 0.015, "--spill-gib", 1,
+                       environment={"TMPDIR": temporary})
+            own = pathlib.Path(temporary)
+            fresh = []
+            for prompt in prompts:
+                saved = self.status()["prompt_cache"]["snapshots_saved"]
+                fresh.append(self.say(prompt))
+                self.await_count("snapshots_saved", saved + 1)
+            self.assertGreater(self.status()["prompt_cache"]["evicted"], 0)
+            for prompt, first in list(zip(prompts, fresh)) * 2:
+                again = self.say(prompt)
+                self.assertEqual(again["token_sha"], first["token_sha"])
+                self.assertGreaterEqual(again["cached_tokens"], again["prompt_tokens"] - 1)
+            self.await_count("snapshots_read_back", 3)
+            self.assertEqual(len(list(own.glob("flashlane-spill-*"))), 1)
+            self.stop()
+            self.assertEqual(list(own.iterdir()), [])
+
     def test_old_states_make_room(self):
-        self.start("--snapshot-gib", 0.02)
+        self.start("--spill-gib", 0.02)
         for i in range(6):
             self.say(f"{i} " + STORY)
         self.stop()

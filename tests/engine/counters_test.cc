@@ -30,12 +30,12 @@ double only_bound(const TimeHistogram& times) {
   return 0;
 }
 
-int64_t finished(const Status& status, FinishReason reason) {
+int64_t finished(const EngineStatus& status, FinishReason reason) {
   return status.counters.finished[static_cast<size_t>(reason)];
 }
 
 // Everything that may only rise.
-std::vector<double> rising(const Status& status) {
+std::vector<double> rising(const EngineStatus& status) {
   const Counters& counters = status.counters;
   std::vector<double> all = {static_cast<double>(status.requests_total),
                              static_cast<double>(status.refused_total),
@@ -61,7 +61,7 @@ std::vector<double> rising(const Status& status) {
 // Compares each snapshot with the one before.
 class NeverFalls {
  public:
-  void look(const Status& status) {
+  void look(const EngineStatus& status) {
     std::vector<double> now = rising(status);
     for (size_t i = 0; i < before_.size(); ++i) {
       EXPECT_GE(now[i], before_[i]) << "counter " << i << " in snapshot " << looks_;
@@ -181,11 +181,11 @@ TEST(Counters, ALostTokenIsCountedAsAnError) {
   Bench bench(small);
   Reply slow = bench.submit(request({1}, 1));
   // One snapshot a look: between two, a request can go from waiting to being held.
-  for (Status now = bench.engine.status(); now.usage.sequences + now.waiting > 0;
+  for (EngineStatus now = bench.engine.status(); now.usage.sequences + now.waiting > 0;
        now = bench.engine.status()) {
     std::this_thread::yield();
   }
-  const Status status = bench.engine.status();
+  const EngineStatus status = bench.engine.status();
   EXPECT_EQ(finished(status, FinishReason::kError), 1);
   EXPECT_EQ(finished(status, FinishReason::kLength), 0);
   EXPECT_EQ(collect(slow).last.reason, FinishReason::kError);
@@ -227,7 +227,7 @@ TEST(Counters, APromptThatStartsAgainIsOnePrompt) {
   Reply early = bench.submit(request(long_prompt, 1));
   EXPECT_EQ(collect(early).last.reason, FinishReason::kLength);
   EXPECT_EQ(collect(*late).last.reason, FinishReason::kLength);
-  const Status status = bench.engine.status();
+  const EngineStatus status = bench.engine.status();
   EXPECT_EQ(status.counters.failed_steps, 1);
   EXPECT_EQ(status.prompt_tokens_total, 62);
   EXPECT_GE(status.counters.prompt_steps.rows, 62 + 24);
@@ -248,7 +248,7 @@ TEST(Counters, UsageReturnsToItsValueAtLoad) {
   int most_held = 0;
   NeverFalls snapshots;
   bench.before_step = [&](int) {
-    const Status status = bench.engine.status();
+    const EngineStatus status = bench.engine.status();
     EXPECT_EQ(status.usage_at_load, idle);
     EXPECT_EQ(status.usage.slots_in_use, status.running);
     most_used = std::max(most_used, status.usage.slots_in_use);
@@ -276,7 +276,7 @@ TEST(Counters, UsageReturnsToItsValueAtLoad) {
   EXPECT_EQ(most_used, 3);
   EXPECT_EQ(most_held, 6);
   EXPECT_GT(snapshots.looks(), 100);
-  const Status status = bench.engine.status();
+  const EngineStatus status = bench.engine.status();
   EXPECT_EQ(
       std::accumulate(status.counters.finished.begin(), status.counters.finished.end(), int64_t{0}),
       status.requests_total);

@@ -26,7 +26,7 @@ TEST(Engine, ARequestGivesWhatItGivesAlone) {
   EXPECT_GT(all.last.drafts.accepted, 0);
   EXPECT_FALSE(reply.next(milliseconds(0)).has_value());
 
-  const Status status = bench.engine.status();
+  const EngineStatus status = bench.engine.status();
   EXPECT_EQ(status.running, 0);
   EXPECT_EQ(status.waiting, 0);
   EXPECT_EQ(status.requests_total, 1);
@@ -140,7 +140,7 @@ TEST(Engine, ALostTokenIsAnErrorEvenIfItWasTheLast) {
   Reply slow = bench.submit(request({1}, 1));  // one prompt chunk and one token, in one step
   Reply other = bench.submit(request({2}, 2));
   // One snapshot a look: between two, a request can go from waiting to running.
-  for (Status now = bench.engine.status(); now.running + now.waiting > 0;
+  for (EngineStatus now = bench.engine.status(); now.running + now.waiting > 0;
        now = bench.engine.status()) {
     std::this_thread::yield();
   }
@@ -286,7 +286,7 @@ TEST(Engine, RacesEndEveryRequestOnce) {
     for (uint64_t number = 0; number < 4; ++number) threads.emplace_back(client, number);
     threads.emplace_back([&] {
       while (!done) {
-        const Status status = bench.engine.status();
+        const EngineStatus status = bench.engine.status();
         EXPECT_GE(status.running, 0);
         EXPECT_LE(status.running, racing.scheduler.slots);
         EXPECT_LE(status.waiting, static_cast<int>(racing.inbox));
@@ -304,7 +304,7 @@ TEST(Engine, RacesEndEveryRequestOnce) {
       threads[i].join();
     }
     bench.engine.stop();
-    const Status status = bench.engine.status();
+    const EngineStatus status = bench.engine.status();
     EXPECT_EQ(status.running + status.waiting, 0);
     EXPECT_GT(served, 0);
   }

@@ -48,7 +48,7 @@ struct LoneBench {
   }
   // A step behind a reply's end may come back a moment after its last event.
   void expect_at_rest() const {
-    Status now = engine->status();
+    EngineStatus now = engine->status();
     for (int i = 0; i < 2000 && !(now.usage == now.usage_at_load); ++i) {
       std::this_thread::sleep_for(milliseconds(1));
       now = engine->status();
@@ -85,7 +85,7 @@ TEST(LoneDriver, StepsUnderWayTogetherHideTheHostsTime) {
     // A hundred steps after the first token, each the device's ten milliseconds; and the host's
     // three, unless it works ahead.
     EXPECT_NEAR(all.last.timings.decode_ms, steps == 1 ? 1300 : 1000, 13) << steps;
-    const Status now = bench.engine->status();
+    const EngineStatus now = bench.engine->status();
     EXPECT_EQ(now.lone.runs, 1);
     EXPECT_EQ(now.lone.steps, 100);
     EXPECT_EQ(now.lone.ahead, steps == 1 ? 0 : 99);
@@ -121,7 +121,7 @@ TEST(LoneDriver, DrivesWhateverAReplyAsksFor) {
       EXPECT_EQ(all.tokens, solo(one));
       EXPECT_GE(all.last.drafts.accepted, 1);
     }
-    const Status now = bench.engine->status();
+    const EngineStatus now = bench.engine->status();
     EXPECT_EQ(now.lone.runs, 5) << steps;
     EXPECT_EQ(now.lone.ahead > 0, steps > 1);
     bench.expect_at_rest();
@@ -171,7 +171,7 @@ TEST(LoneDriver, YieldsToWhoeverComesAndTakesTheReplyBack) {
     EXPECT_EQ(collect(reply).tokens, solo(first));
     EXPECT_EQ(collect(*other).tokens, solo(second));
     EXPECT_EQ(prompt_at, came_at + 1) << "steps were begun after somebody had come";
-    const Status now = bench.engine->status();
+    const EngineStatus now = bench.engine->status();
     EXPECT_EQ(now.lone.handoffs, 1);
     EXPECT_EQ(now.lone.runs, 2);
     EXPECT_GT(now.lone.steps, 60);

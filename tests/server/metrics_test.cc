@@ -151,7 +151,7 @@ TEST(Metrics, TheTextIsWhatPrometheusReads) {
 
 // A snapshot made by hand: each number comes out where it belongs, large ones to the last digit.
 TEST(Metrics, EveryNumberOfASnapshotIsWritten) {
-  engine::Status status;
+  engine::EngineStatus status;
   status.running = 3;
   status.waiting = 5;
   status.refused_total = 7;

@@ -213,7 +213,7 @@ TEST(Reply, RequestsQueueInOrder) {
     order.push_back(100 + i);
     ASSERT_TRUE(wait_until([&] {
       // The first must run before the others come, as a busy engine may take all in at once.
-      const engine::Status status = served.engine().status();
+      const engine::EngineStatus status = served.engine().status();
       return status.running == 1 && status.waiting == i;
     }));
   }

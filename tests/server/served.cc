@@ -180,7 +180,7 @@ RawReply Served::send(std::string_view path, std::string_view body) const {
 bool Served::becomes_idle(milliseconds limit) const {
   return wait_until(
       [&] {
-        const engine::Status status = engine_->status();
+        const engine::EngineStatus status = engine_->status();
         return status.running == 0 && status.waiting == 0;
       },
       limit);

@@ -382,7 +382,7 @@ TEST_F(Soak, ManyClientsComeAndLeave) {
     EXPECT_GE(counts_[what], least(what)) << kWanted[what].name;
   }
   ASSERT_TRUE(served_->becomes_idle());
-  const engine::Status status = served_->engine().status();
+  const engine::EngineStatus status = served_->engine().status();
   EXPECT_EQ(status.usage, status.usage_at_load);
   EXPECT_EQ(status.running + status.waiting, 0);
   int64_t ended = 0;
