@@ -3,8 +3,11 @@
 #
 #   flashlane_layer(kernels DEPENDS base tensor LIBRARIES Threads::Threads)
 function(flashlane_layer name)
-  cmake_parse_arguments(LAYER "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(LAYER "" "WITHOUT" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  if(LAYER_WITHOUT)  # a regular expression of sources that are not always built
+    list(FILTER sources EXCLUDE REGEX ${LAYER_WITHOUT})
+  endif()
   if(sources)
     add_library(flashlane_${name} STATIC ${sources})
     set(scope PUBLIC)

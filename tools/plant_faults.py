@@ -282,7 +282,7 @@ RULES = [
           "",
           "runner.SlotTest.ATableNamesTheNullPageWhereItHasNone"),
     Fault("an_old_state_is_not_zeroed", "runner/slot.cc",
-          "    std::memset(pieces_[i], 0, storage_.piece_bytes[i]);\n",
+          "    memory_->zero(pieces_[i], storage_.piece_bytes[i]);\n",
           "",
           "runner.WrongPlans.OfPromptSegmentsLeaveNoTrace"),
     Fault("states_share_a_place", "runner/slot.cc",

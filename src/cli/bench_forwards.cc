@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -42,17 +41,18 @@ int forward_positions(int tokens, int rows) {
 
 ForwardBench::ForwardBench(model::Model& model, const runner::RunnerOptions& sizes)
     : model_(model),
+      memory_(model.ops().memory()),
       sizes_(sizes),
       layout_(model::make_state_layout(model.shape(), sizes.kv_dtype, sizes.page_rows)),
-      activations_(model.shape(), sizes.max_rows),
-      pages_(size(sizes.slots) * lane_pages(layout_, sizes.context) * layout_.page_bytes),
-      logits_(size(kMaxWindow) * size(model.shape().vocabulary) * sizeof(float)),
-      after_prompt_(layout_.pieces_bytes) {
+      activations_(model.shape(), sizes.max_rows, memory_),
+      pages_(size(sizes.slots) * lane_pages(layout_, sizes.context) * layout_.page_bytes, memory_),
+      logits_(size(kMaxWindow) * size(model.shape().vocabulary) * sizeof(float), memory_),
+      after_prompt_(layout_.pieces_bytes, memory_) {
   const int pages = layout_.pages_for(sizes.context);
   lanes_.resize(size(sizes.slots));
   for (int i = 0; i < sizes.slots; ++i) {
     Lane& lane = lanes_[size(i)];
-    lane.pieces = Buffer(layout_.pieces_bytes);
+    lane.pieces = Buffer(layout_.pieces_bytes, memory_);
     lane.page_table.resize(size(pages));
     std::iota(lane.page_table.begin(), lane.page_table.end(), i * pages);
     lane.state =
@@ -65,17 +65,17 @@ void ForwardBench::start(std::span<const int32_t> prompt, std::span<const int32_
   prompt_length_ = static_cast<int>(prompt.size());
   reply_.assign(reply.begin(), reply.end());
   Lane& first = lanes_.front();
-  std::memset(first.pieces.data(), 0, first.pieces.bytes());
+  memory_.zero(first.pieces.data(), first.pieces.bytes());
   first.state.pending_rows = 0;
   first.tokens.assign(prompt.begin(), prompt.end());
   first.tokens.push_back(reply.front());
   for (int at = 0; at < prompt_length_; at += sizes_.max_rows) {
     prompt_rows(at, std::min(sizes_.max_rows, prompt_length_ - at));
   }
-  std::memcpy(after_prompt_.data(), first.pieces.data(), after_prompt_.bytes());
+  memory_.copy(after_prompt_.data(), first.pieces.data(), after_prompt_.bytes());
   const size_t lane_bytes = lane_pages(layout_, sizes_.context) * layout_.page_bytes;
   for (size_t i = 1; i < lanes_.size(); ++i) {
-    std::memcpy(pages_.data() + i * lane_bytes, pages_.data(), lane_bytes);
+    memory_.copy(pages_.data() + i * lane_bytes, pages_.data(), lane_bytes);
   }
   const auto positions = size(sizes_.context);
   for (size_t i = 0; i < lanes_.size(); ++i) {
@@ -101,8 +101,8 @@ void ForwardBench::prompt_rows(int start, int count) {
   const model::SegmentInput input = {&lane.state, history};
   model_.forward(activations_, batch, std::span(&input, 1), layout_, pages_.data());
   const size_t wide = size(model_.shape().wide());
-  std::memcpy(lane.state.last_wide, activations_.streams + size(count - 1) * wide,
-              wide * sizeof(float));
+  memory_.copy(lane.state.last_wide, activations_.streams + size(count - 1) * wide,
+               wide * sizeof(float));
   if (!model_.weights().has_mtp) return;
   // The head's row of the prompt's last token is the first draft step's.
   const int known = start + count == prompt_length_ ? count - 1 : count;
@@ -120,7 +120,7 @@ void ForwardBench::prompt_rows(int start, int count) {
 
 void ForwardBench::restore(int index) {
   Lane& lane = lanes_[size(index)];
-  std::memcpy(lane.pieces.data(), after_prompt_.data(), after_prompt_.bytes());
+  memory_.copy(lane.pieces.data(), after_prompt_.data(), after_prompt_.bytes());
   lane.state.pending_rows = 0;
   lane.length = prompt_length_;
 }
@@ -189,8 +189,10 @@ double ForwardBench::round(const Cell& cell) {
   units(1);
   probe_ = probe;
   const SteadyClock clock;
+  memory_.wait();
   const Clock::Time begin = clock.now();
   units(cell.timed_units);
+  memory_.wait();
   return to_ms(clock.now() - begin);
 }
 

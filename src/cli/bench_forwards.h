@@ -56,6 +56,7 @@ class ForwardBench {
   void count(Cell& cell);
 
   model::Model& model_;
+  Memory& memory_;
   const runner::RunnerOptions sizes_;
   model::StateLayout layout_;
   model::Activations activations_;

@@ -27,7 +27,7 @@ void add_model_options(OptionTable& table, ModelOptions& options) {
   constexpr double kMostGib = 1 << 20;
   add_model_name(table, options);
   table.text("backend", options.backend, {"auto", "reference", "cpu", "cuda"},
-             "what computes; auto (default) = the fastest that is here");
+             "what computes; auto (default) = cpu; cuda: one GPU, where the build has it");
   table.text("isa", options.isa, {"auto", "avx2", "avx512", "avx512_bf16", "amx"},
              "instruction level of the cpu backend; auto (default) = the highest the CPU has");
   table.integer("threads", options.threads, 0, kMostThreads,

@@ -54,15 +54,21 @@ Result<Distribution> summarise(std::span<const float> logits, int top) {
 
 Scorer::Scorer(model::Model& model, ScorerOptions options)
     : model_(model),
+      memory_(model.ops().memory()),
       options_(std::move(options)),
       layout_(model::make_state_layout(model.shape(), options_.kv_dtype, options_.page_rows)),
-      activations_(model.shape(), options_.rows),
-      pieces_(layout_.pieces_bytes),
-      pages_(static_cast<size_t>(layout_.pages_for(options_.context)) * layout_.page_bytes),
+      activations_(model.shape(), options_.rows, memory_),
+      pieces_(layout_.pieces_bytes, memory_),
+      pages_(static_cast<size_t>(layout_.pages_for(options_.context)) * layout_.page_bytes,
+             memory_),
       page_table_(static_cast<size_t>(layout_.pages_for(options_.context))),
-      wide_(product(options_.rows, model.shape().wide())),
-      head_wide_(product(options_.mtp_depth > 0 ? options_.rows : 0, model.shape().wide())),
-      logits_(product(kGroup, model.shape().vocabulary)) {
+      wide_(product(options_.rows, model.shape().wide()) * sizeof(float), memory_),
+      head_wide_(
+          product(options_.mtp_depth > 0 ? options_.rows : 0, model.shape().wide()) * sizeof(float),
+          memory_),
+      fed_(product(1, model.shape().wide()) * sizeof(float), memory_),
+      logits_(product(kGroup, model.shape().vocabulary) * sizeof(float), memory_),
+      host_logits_(product(kGroup, model.shape().vocabulary)) {
   CHECK(options_.rows >= 1 && options_.context >= 1);
   CHECK(options_.role == kernels::Role::kPrompt || options_.rows <= kernels::kMaxWindow);
   std::iota(page_table_.begin(), page_table_.end(), 0);
@@ -85,7 +91,8 @@ void Scorer::forward_rows(std::span<const int32_t> tokens, int start, int count)
   const model::SegmentInput input = {&state_, tokens.first(end)};
   model_.forward(activations_, batch, std::span(&input, 1), layout_, pages_.data());
   state_.pending_rows = options_.role == kernels::Role::kDecode ? count : 0;
-  std::copy_n(activations_.streams, product(count, model_.shape().wide()), wide_.begin());
+  memory_.copy(wide_.data(), activations_.streams,
+               product(count, model_.shape().wide()) * sizeof(float));
 }
 
 void Scorer::head_rows(std::span<const int32_t> tokens, const float* wide, int start) {
@@ -98,42 +105,47 @@ void Scorer::head_rows(std::span<const int32_t> tokens, const float* wide, int s
   batch.segments = std::span(&segment, 1);
   const model::SegmentInput input = {&state_, tokens};
   model_.mtp_forward(activations_, wide, batch, std::span(&input, 1), layout_, pages_.data());
-  std::copy_n(activations_.streams, product(count, model_.shape().wide()), head_wide_.begin());
+  memory_.copy(head_wide_.data(), activations_.streams,
+               product(count, model_.shape().wide()) * sizeof(float));
+}
+
+std::span<const float> Scorer::logits(int rows) {
+  const size_t count = product(rows, model_.shape().vocabulary);
+  memory_.copy(host_logits_.data(), logits_.data(), count * sizeof(float));
+  return std::span(host_logits_).first(count);
 }
 
 Status Scorer::score_rows(std::span<const int32_t> tokens, int forward_start, int start, int count,
                           std::vector<PositionScore>& scores) {
   const auto vocabulary = static_cast<size_t>(model_.shape().vocabulary);
-  const float* wide = wide_.data() + product(start - forward_start, model_.shape().wide());
+  const float* wide = wide_.as<float>() + product(start - forward_start, model_.shape().wide());
   bool any = false;
   for (int row = 0; row < count; ++row) any = any || reported(start + row);
   if (!any) return {};
-  model_.head(activations_, logits_.data(), wide, count);
+  model_.head(activations_, logits_.as<float>(), wide, count);
+  const std::span<const float> all = logits(count);
   for (int row = 0; row < count; ++row) {
     if (!reported(start + row)) continue;
     PositionScore score;
     score.position = start + row;
     score.token = tokens[static_cast<size_t>(start + row)];
-    const auto logits =
-        std::span(logits_).subspan(static_cast<size_t>(row) * vocabulary, vocabulary);
-    ASSIGN_OR_RETURN(score.next, summarise(logits, options_.top));
+    const auto own = all.subspan(static_cast<size_t>(row) * vocabulary, vocabulary);
+    ASSIGN_OR_RETURN(score.next, summarise(own, options_.top));
     scores.push_back(std::move(score));
   }
   return {};
 }
 
 Status Scorer::score_chain(const float* wide, int position, std::vector<Distribution>& depths) {
-  const auto vocabulary = static_cast<size_t>(model_.shape().vocabulary);
-  std::vector<float> fed(wide, wide + model_.shape().wide());
+  memory_.copy(fed_.data(), wide, fed_.bytes());
   for (int depth = 2; depth <= options_.mtp_depth; ++depth) {
     const int row = position + depth - 1;
     if (row >= options_.context) break;
     const int32_t draft = depths.back().top.front().id;
-    head_rows(std::span(&draft, 1), fed.data(), row);
-    std::copy_n(head_wide_.begin(), fed.size(), fed.begin());
-    model_.mtp_head(activations_, logits_.data(), fed.data(), 1);
-    ASSIGN_OR_RETURN(Distribution next,
-                     summarise(std::span(logits_).first(vocabulary), options_.top));
+    head_rows(std::span(&draft, 1), fed_.as<float>(), row);
+    memory_.copy(fed_.data(), head_wide_.data(), fed_.bytes());
+    model_.mtp_head(activations_, logits_.as<float>(), fed_.as<float>(), 1);
+    ASSIGN_OR_RETURN(Distribution next, summarise(logits(1), options_.top));
     depths.push_back(std::move(next));
   }
   return {};
@@ -155,24 +167,25 @@ Status Scorer::score_head(std::span<const int32_t> tokens, int forward_start, in
     }
     const int rows = last - first + 1;
     head_rows(tokens.subspan(static_cast<size_t>(first) + 1, static_cast<size_t>(rows)),
-              wide_.data() + product(first - forward_start, wide_width), first);
+              wide_.as<float>() + product(first - forward_start, wide_width), first);
     const bool chained = options_.mtp_depth > 1;
     const int scored_from = chained ? last : first;
     if (!chained || reported(last)) {
-      model_.mtp_head(activations_, logits_.data(),
-                      head_wide_.data() + product(scored_from - first, wide_width),
+      model_.mtp_head(activations_, logits_.as<float>(),
+                      head_wide_.as<float>() + product(scored_from - first, wide_width),
                       last - scored_from + 1);
+      const std::span<const float> all = logits(last - scored_from + 1);
       for (int position = scored_from; position <= last; ++position) {
         if (!reported(position)) continue;
         while (scores[next_score].position < position) ++next_score;
         std::vector<Distribution>& depths = scores[next_score].mtp;
-        const auto logits = std::span(logits_).subspan(
-            static_cast<size_t>(position - scored_from) * vocabulary, vocabulary);
-        ASSIGN_OR_RETURN(Distribution depth_one, summarise(logits, options_.top));
+        const auto own =
+            all.subspan(static_cast<size_t>(position - scored_from) * vocabulary, vocabulary);
+        ASSIGN_OR_RETURN(Distribution depth_one, summarise(own, options_.top));
         depths.push_back(std::move(depth_one));
         if (chained) {
-          RETURN_IF_ERROR(score_chain(head_wide_.data() + product(position - first, wide_width),
-                                      position, depths));
+          RETURN_IF_ERROR(score_chain(
+              head_wide_.as<float>() + product(position - first, wide_width), position, depths));
         }
       }
     }

@@ -66,10 +66,13 @@ class Scorer {
                     std::vector<PositionScore>& scores);
   Status score_head(std::span<const int32_t> tokens, int forward_start, int start, int count,
                     std::vector<PositionScore>& scores);
+  // The logits of so many rows, as the backend left them.
+  std::span<const float> logits(int rows);
   // Depths 2 and on, after head row `position` whose streams are `wide`.
   Status score_chain(const float* wide, int position, std::vector<Distribution>& depths);
 
   model::Model& model_;
+  Memory& memory_;
   const ScorerOptions options_;
   model::StateLayout layout_;
   model::Activations activations_;
@@ -77,9 +80,11 @@ class Scorer {
   Buffer pages_;
   std::vector<int32_t> page_table_;
   model::SequenceState state_;
-  std::vector<float> wide_;       // [rows, wide]: the trunk's streams of the rows just run
-  std::vector<float> head_wide_;  // [rows, wide]: the head's streams of the rows just run
-  std::vector<float> logits_;     // [kGroup, vocabulary]
+  Buffer wide_;                     // [rows, wide]: the trunk's streams of the rows just run
+  Buffer head_wide_;                // [rows, wide]: the head's streams of the rows just run
+  Buffer fed_;                      // [wide]: what the head's next row is fed
+  Buffer logits_;                   // [kGroup, vocabulary]
+  std::vector<float> host_logits_;  // the same, where they can be looked at
 };
 
 }  // namespace flashlane::cli

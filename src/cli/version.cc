@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/json_line.h"
+#include "kernels/gpu.h"
 #include "model/load.h"
 
 namespace flashlane::cli {
@@ -51,7 +52,14 @@ Result<Exit> print_version(bool json_wanted) {
   json.key("activations").text(ops->info().activations).key("isa").text(ops->info().isa);
   json.key("isa_available").begin_array();
   for (const std::string& level : isa_levels()) json.text(level);
-  json.end_array().key("cuda").null().end_object();
+  json.end_array().key("cuda");
+  if (const auto gpu = kernels::first_gpu()) {
+    json.begin_object().key("device").text(gpu->name).key("architecture").text(gpu->architecture);
+    json.key("memory_bytes").integer(gpu->memory_bytes).end_object();
+  } else {
+    json.null();
+  }
+  json.end_object();
   fmt::print("{}\n", json.str());
   return Exit::kOk;
 }

@@ -10,7 +10,7 @@
 namespace flashlane::kernels {
 
 // exp(x) in f32; 0 below -87.3, infinity above 88.7.
-inline float exp_f32(float x) {
+constexpr float exp_f32(float x) {
   const float clamped = x < -87.3F ? -87.3F : (x > 88.7F ? 88.7F : x);
   // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even.
   const float shifted = clamped * 1.44269504F + 12582912.0F;
@@ -34,10 +34,10 @@ inline float exp_f32(float x) {
   return x == x ? high : x;
 }
 
-inline float sigmoid_f32(float x) {
+constexpr float sigmoid_f32(float x) {
   return 1.0F / (1.0F + exp_f32(-x));
 }
-inline float silu_f32(float x) {
+constexpr float silu_f32(float x) {
   return x / (1.0F + exp_f32(-x));
 }
 

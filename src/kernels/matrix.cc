@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/matrix_check.h"
+#include "tensor/affine.h"
 
 namespace flashlane::kernels {
 namespace {
@@ -65,6 +67,33 @@ void dequantize_affine(const Matrix& matrix, const std::byte* codes, const std::
 }
 
 }  // namespace
+
+Status check_matrix(const Matrix& matrix) {
+  if (matrix.rows < 1 || matrix.cols < 1 || matrix.count < 1 || matrix.data == nullptr) {
+    return invalid("a matrix of {} x [{}, {}] can't be prepared", matrix.count, matrix.rows,
+                   matrix.cols);
+  }
+  if (matrix.count > 1 && matrix.stride_rows < matrix.rows) {
+    return invalid("matrices of a bank overlap: {} rows, but {} from one to the next", matrix.rows,
+                   matrix.stride_rows);
+  }
+  if (matrix.layout != Layout::kAffine) return {};
+  if (!affine_bits_supported(matrix.bits)) {
+    return invalid("affine matrices have 2, 3, 4, 5, 6 or 8 bits, not {}", matrix.bits);
+  }
+  if (!affine_group_supported(matrix.group) || matrix.cols % matrix.group != 0) {
+    return invalid("{} columns can't be in affine groups of {} (32, 64 or 128 that divide them)",
+                   matrix.cols, matrix.group);
+  }
+  if (matrix.scale_dtype != DType::kF32 && matrix.scale_dtype != DType::kF16 &&
+      matrix.scale_dtype != DType::kBf16) {
+    return invalid("affine scales are BF16, F16 or F32, not {}", dtype_name(matrix.scale_dtype));
+  }
+  if (matrix.scales == nullptr || matrix.biases == nullptr) {
+    return invalid("an affine matrix of [{}, {}] lacks scales or biases", matrix.rows, matrix.cols);
+  }
+  return {};
+}
 
 void dequantize_row(const Matrix& matrix, int64_t index, int64_t row, float* out) {
   CHECK(index >= 0 && index < matrix.count);

@@ -19,12 +19,13 @@
 #include "kernels/batch.h"
 #include "kernels/layers.h"
 #include "kernels/matrix.h"
+#include "tensor/memory.h"
 
 namespace flashlane::kernels {
 
 struct BackendInfo {
-  std::string name;         // "reference", "cpu"
-  std::string isa;          // "scalar", "avx2", …: part of the promise of equal bits
+  std::string name;         // "reference", "cpu", "cuda"
+  std::string isa;          // "scalar", "avx2", "sm_90", …: part of the promise of equal bits
   std::string activations;  // "f32" or "bf16": what enters matrix products
   int threads = 1;
   int prompt_grid = 1;  // a prompt may be cut at multiples of this
@@ -89,6 +90,9 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual const BackendInfo& info() const = 0;
+  // Where activations, states, caches and weights in f32 have to lie; tokens, ids of n-gram rows,
+  // segments, page tables and what sample gives are the host's for all backends.
+  virtual Memory& memory() { return host_memory(); }
 
   // Load time. reserve once, before any step; prepare once per matrix that `project` or a fused
   // step will read. A prepared matrix is the backend's own copy: the bytes it was made from may go.
@@ -204,6 +208,10 @@ std::unique_ptr<Ops> make_reference_ops();
 // The vectorised backend. isa: "auto" or a level's name; a level that the CPU lacks is refused,
 // naming what it has.
 Result<std::unique_ptr<Ops>> make_cpu_ops(std::string_view isa, int threads);
+
+// On the first GPU. Refused where there is none, or the build has no CUDA. A patient one waits at
+// the end of each op, for tests that look at once at what it wrote.
+Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient = false);
 
 // The instruction levels of this CPU that the cpu backend knows, lowest first.
 std::string available_isa_levels();

@@ -24,7 +24,8 @@ std::array<int, 5> scratch_widths(const ModelShape& shape) {
 
 }  // namespace
 
-Activations::Activations(const ModelShape& shape, int max_rows) : max_rows_(max_rows) {
+Activations::Activations(const ModelShape& shape, int max_rows, Memory& memory)
+    : max_rows_(max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   const auto widths = scratch_widths(shape);
   selection.stride = shape.block_budget();
@@ -49,9 +50,9 @@ Activations::Activations(const ModelShape& shape, int max_rows) : max_rows_(max_
   const size_t gates_at = place(static_cast<size_t>(shape.top_experts), 4);
   const size_t blocks_at = place(static_cast<size_t>(selection.stride), 4);
   const size_t counts_at = place(1, 4);
-  const size_t ngram_at = place(heads, 8);
 
-  buffer_ = Buffer(bytes);
+  buffer_ = Buffer(bytes, memory);
+  ngram_rows.resize(rows * heads);
   const auto at = [this]<typename T>(size_t offset, T*& pointer) {
     pointer = reinterpret_cast<T*>(buffer_.data() + offset);
   };
@@ -65,7 +66,6 @@ Activations::Activations(const ModelShape& shape, int max_rows) : max_rows_(max_
   at(gates_at, expert_gates);
   at(blocks_at, selection.blocks);
   at(counts_at, selection.counts);
-  at(ngram_at, ngram_rows);
   gdn_states.reserve(kernels::kMaxWindow);
   ple_states.reserve(kernels::kMaxWindow);
   tables.reserve(kernels::kMaxWindow);

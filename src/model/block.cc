@@ -48,7 +48,7 @@ void sparse_block(Step& step, const SparseWeights& w, int state_index) {
 // The table rows of every row and hash head, [rows, heads], from the segments' histories.
 std::span<const int64_t> table_rows(Step& step, const PleLayer& ple) {
   const auto heads = static_cast<size_t>(ple.hash.heads());
-  int64_t* out = step.act.ngram_rows;
+  int64_t* out = step.act.ngram_rows.data();
   for (size_t s = 0; s < step.inputs.size(); ++s) {
     const SegmentInput& input = step.inputs[s];
     const kernels::Segment& segment = step.batch.segments[s];
@@ -90,7 +90,7 @@ void ngram_block(Step& step, const PleLayer& ple, int index) {
                       act.ple_states, ple.inject);
   if (step.probe == nullptr) return;
   const std::vector<int32_t> reported(table_row_ids.begin(), table_row_ids.end());
-  step.report("ngram_rows", reported.data(), ple.hash.heads());
+  step.probe->ints(step.name + "ngram_rows", reported.data(), step.rows(), ple.hash.heads());
   step.report("ngram_embedding", embedding, ple.table.heads * ple.table.row_width);
   step.report("ple_out", added, ple.inject.streams * ple.inject.hidden);
 }

@@ -5,10 +5,28 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/forward.h"
 
 namespace flashlane::model {
+
+// Values of a backend as the host can read them: themselves, or copied out of its memory.
+template <typename T>
+class HostCopy {
+ public:
+  HostCopy(kernels::Ops& ops, const T* values, int rows, int width) : values_(values) {
+    if (&ops.memory() == &host_memory()) return;
+    copy_.resize(static_cast<size_t>(rows) * static_cast<size_t>(width));
+    ops.memory().copy(copy_.data(), values, copy_.size() * sizeof(T));
+    values_ = copy_.data();
+  }
+  const T* values() const { return values_; }
+
+ private:
+  const T* values_;
+  std::vector<T> copy_;
+};
 
 // One forward's arguments and what its blocks share.
 struct Step {
@@ -23,10 +41,14 @@ struct Step {
 
   int rows() const { return batch.row_count; }
   void report(std::string_view what, const float* values, int width) const {
-    if (probe != nullptr) probe->floats(name + std::string(what), values, rows(), width);
+    if (probe == nullptr) return;
+    const HostCopy<float> copy(ops, values, rows(), width);
+    probe->floats(name + std::string(what), copy.values(), rows(), width);
   }
   void report(std::string_view what, const int32_t* values, int width) const {
-    if (probe != nullptr) probe->ints(name + std::string(what), values, rows(), width);
+    if (probe == nullptr) return;
+    const HostCopy<int32_t> copy(ops, values, rows(), width);
+    probe->ints(name + std::string(what), copy.values(), rows(), width);
   }
 };
 

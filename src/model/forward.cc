@@ -65,9 +65,13 @@ void Model::run_head(Activations& act, float* logits, const float* wide, int row
                      const kernels::HyperWeights& mixer, std::string_view name, Probe* probe) {
   CHECK(rows > 0 && rows <= act.max_rows());
   ops_->hyper_read(act.mixed, nullptr, wide, rows, mixer);
-  if (probe != nullptr) probe->floats(name, act.mixed, rows, shape().hidden);
+  const auto report = [&](std::string_view what, const float* values, int width) {
+    if (probe == nullptr) return;
+    probe->floats(what, HostCopy<float>(*ops_, values, rows, width).values(), rows, width);
+  };
+  report(name, act.mixed, shape().hidden);
   ops_->project(logits, act.mixed, rows, weights_->head);
-  if (probe != nullptr) probe->floats("logits", logits, rows, shape().vocabulary);
+  report("logits", logits, shape().vocabulary);
 }
 
 void Model::settle(SequenceState& state) {

@@ -30,10 +30,11 @@ class Probe {
 // Step buffers for at most max_rows rows; made once at load.
 class Activations {
  public:
-  Activations(const ModelShape& shape, int max_rows);
+  // `memory`: the backend's.
+  Activations(const ModelShape& shape, int max_rows, Memory& memory = host_memory());
 
   int max_rows() const { return max_rows_; }
-  size_t bytes() const { return buffer_.bytes(); }
+  size_t bytes() const { return buffer_.bytes() + ngram_rows.size() * sizeof(int64_t); }
 
   float* streams;     // [max_rows, wide]: the residual; after forward, the input of head and MTP
   float* mixed;       // [max_rows, hidden]
@@ -43,8 +44,8 @@ class Activations {
   int32_t* expert_ids;
   float* expert_gates;
   kernels::Selection selection;
-  int64_t* ngram_rows;   // [max_rows, heads] of one n-gram layer
   float* other_streams;  // [max_rows, wide]: mtp_forward writes here and swaps it with streams
+  std::vector<int64_t> ngram_rows;  // [max_rows, heads] of one n-gram layer; the host's
   // Views of the segments' states for the layer at hand.
   std::vector<kernels::GdnState> gdn_states;
   std::vector<kernels::PleState> ple_states;

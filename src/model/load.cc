@@ -218,7 +218,10 @@ Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options) {
     return kernels::make_cpu_ops(options.isa, threads);
   }
   if (options.backend == "cuda") {
-    return error(ErrorCode::kUnsupported, "backend is cuda, but this build has no CUDA backend");
+    if (options.isa != "auto") {
+      return invalid("isa is {}, but the cuda backend has none to choose from", options.isa);
+    }
+    return kernels::make_cuda_ops();
   }
   return invalid("backend is \"{}\", expected auto, reference, cpu or cuda", options.backend);
 }

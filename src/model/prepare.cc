@@ -2,7 +2,11 @@
 #include "model/prepare.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
+
+#include "base/check.h"
+#include "base/int_math.h"
 
 namespace flashlane::model {
 namespace {
@@ -12,6 +16,7 @@ using kernels::Matrix;
 using kernels::MatrixPart;
 
 constexpr size_t kPartBytes = size_t{16} << 20;
+constexpr size_t kLine = 256;  // where each vector begins
 // A table up to this size is read whole at load; rows of a larger one are read where they are.
 constexpr size_t kSmallTable = size_t{256} << 20;
 
@@ -147,9 +152,72 @@ WeightMemory weight_memory(Weights& weights, const kernels::Ops& ops) {
   return memory;
 }
 
+namespace {
+
+void add_vectors(kernels::HyperWeights& w, std::vector<const float**>& all) {
+  all.push_back(&w.gain);
+}
+
+void add_vectors(LayerWeights& layer, std::vector<const float**>& all) {
+  add_vectors(layer.attention_hyper, all);
+  add_vectors(layer.mlp_hyper, all);
+  kernels::GdnWeights& gdn = layer.delta.step;
+  kernels::AttentionWeights& attention = layer.sparse.attention;
+  for (const float** vector :
+       {&gdn.conv, &gdn.a_log, &gdn.dt_bias, &gdn.norm_gain, &attention.query_gain,
+        &attention.key_gain, &attention.index_query_gain, &attention.index_key_gain,
+        &attention.inverse_frequency}) {
+    all.push_back(vector);
+  }
+}
+
+// Every vector that kernels are given, where the weights name it.
+std::vector<const float**> kernel_vectors(Weights& weights) {
+  std::vector<const float**> all;
+  for (LayerWeights& layer : weights.layers) add_vectors(layer, all);
+  for (PleLayer& ple : weights.ple) {
+    kernels::PleWeights& w = ple.inject;
+    for (const float** vector : {&w.key_gain, &w.query_gain, &w.conv_gain, &w.conv}) {
+      all.push_back(vector);
+    }
+  }
+  add_vectors(weights.mixer, all);
+  if (weights.has_mtp) {
+    add_vectors(weights.mtp.layer, all);
+    add_vectors(weights.mtp.mixer, all);
+    all.push_back(&weights.mtp.fuse.embedding_gain);
+    all.push_back(&weights.mtp.fuse.hidden_gain);
+  }
+  return all;
+}
+
+// A backend with memory of its own gets its copy of all vectors, and the weights name that.
+void prepare_vectors(Weights& weights, Memory& memory) {
+  if (&memory == &host_memory()) return;
+  size_t bytes = 0;
+  for (const auto& values : weights.floats) bytes += round_up(values.size() * sizeof(float), kLine);
+  weights.device_floats = Buffer(bytes, memory);
+  std::map<const float*, const float*> moved = {{nullptr, nullptr}};
+  size_t at = 0;
+  for (const auto& values : weights.floats) {
+    std::byte* to = weights.device_floats.data() + at;
+    memory.copy(to, values.data(), values.size() * sizeof(float));
+    moved[values.data()] = reinterpret_cast<const float*>(to);
+    at += round_up(values.size() * sizeof(float), kLine);
+  }
+  for (const float** vector : kernel_vectors(weights)) {
+    const auto found = moved.find(*vector);
+    CHECK(found != moved.end());
+    *vector = found->second;
+  }
+}
+
+}  // namespace
+
 Status prepare_weights(Weights& weights, kernels::Ops& ops,
                        const std::function<void(size_t)>& progress) {
   want_tables(weights, progress);
+  prepare_vectors(weights, ops.memory());
   for (Matrix* matrix : kernel_matrices(weights)) {
     // The bytes of a tied head are the embedding's, and stay.
     const bool shared = matrix->data == weights.embedding.data;

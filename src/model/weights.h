@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 #include "model/ngram.h"
 #include "model/shape.h"
+#include "tensor/buffer.h"
 
 namespace flashlane::model {
 
@@ -72,6 +73,7 @@ struct Weights {
   // Owners of what the pointers above point to.
   std::shared_ptr<const format::TensorSource> source;
   std::deque<std::vector<float>> floats;
+  Buffer device_floats;  // where a backend has its own memory: all of those, one behind the other
   std::deque<std::vector<kernels::Matrix>> shard_matrices;
   std::deque<std::vector<int64_t>> shard_starts;
   std::deque<std::vector<uint64_t>> shard_hashes;

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <vector>
 
 #include "base/check.h"
 #include "base/int_math.h"
 #include "scheduler/step_plan.h"
+#include "tensor/memory.h"
 
 namespace flashlane::runner {
 
@@ -22,8 +22,11 @@ class HeadBacklog {
   static constexpr int kBlockRows = 16;
 
   // Place it before anything is added.
-  HeadBacklog(int capacity, int wide)
-      : capacity_(capacity), wide_(wide), blocks_(static_cast<size_t>(block_count(capacity))) {}
+  HeadBacklog(int capacity, int wide, Memory& memory)
+      : memory_(&memory),
+        capacity_(capacity),
+        wide_(wide),
+        blocks_(static_cast<size_t>(block_count(capacity))) {}
 
   static int block_count(int capacity) { return div_ceil(capacity, kBlockRows); }
   static size_t block_bytes(int wide) { return bytes(kBlockRows, wide); }
@@ -59,7 +62,7 @@ class HeadBacklog {
     CHECK_EQ(position, end());
     for (int i = 0; i < count; ++i) {
       const size_t at = static_cast<size_t>(i) * static_cast<size_t>(wide_);
-      std::memcpy(row(count_ + i), rows + at, bytes(1, wide_));
+      memory_->copy(row(count_ + i), rows + at, bytes(1, wide_));
     }
     count_ += count;
   }
@@ -68,7 +71,7 @@ class HeadBacklog {
     for (int done = 0; done < count_; done += kBlockRows) {
       const int rows = std::min(kBlockRows, count_ - done);
       const size_t at = static_cast<size_t>(done) * static_cast<size_t>(wide_);
-      std::memcpy(to + at, row(done), bytes(rows, wide_));
+      memory_->copy(to + at, row(done), bytes(rows, wide_));
     }
     count_ = 0;
   }
@@ -82,6 +85,7 @@ class HeadBacklog {
     return blocks_[static_cast<size_t>(index / kBlockRows)] + in_block * static_cast<size_t>(wide_);
   }
 
+  Memory* memory_;
   int capacity_;
   int wide_;
   int first_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 
@@ -11,6 +12,12 @@ void KeptArena::read(std::span<const memory::PageId> pages, int index, int rows,
                      std::span<std::byte> out) const {
   CHECK_EQ(out.size(), storage_.pool.page_bytes());
   const std::byte* from = page(pages[static_cast<size_t>(index)]);
+  std::vector<std::byte> brought;  // where it is not the host's own
+  if (memory_ != &host_memory()) {
+    brought.resize(out.size());
+    memory_->copy(brought.data(), from, out.size());
+    from = brought.data();
+  }
   const int state_pages = storage_.pool.state_pages();
   if (index >= state_pages) {
     const int first = (index - state_pages) * storage_.rows.page_rows;
@@ -35,7 +42,7 @@ void KeptArena::read(std::span<const memory::PageId> pages, int index, int rows,
 
 void KeptArena::write(memory::PageId to, std::span<const std::byte> in) {
   CHECK_EQ(in.size(), storage_.pool.page_bytes());
-  std::memcpy(page(to), in.data(), in.size());
+  memory_->copy(page(to), in.data(), in.size());
 }
 
 }  // namespace flashlane::runner

@@ -16,10 +16,12 @@ namespace flashlane::runner {
 class KeptArena {
  public:
   // `shape` and `storage` outlive it.
-  KeptArena(const model::ModelShape& shape, const Storage& storage, int pages)
+  KeptArena(const model::ModelShape& shape, const Storage& storage, int pages,
+            Memory& memory = host_memory())
       : shape_(shape),
         storage_(storage),
-        bytes_(static_cast<size_t>(pages) * storage.pool.page_bytes()) {}
+        memory_(&memory),
+        bytes_(static_cast<size_t>(pages) * storage.pool.page_bytes(), memory) {}
 
   std::byte* page(memory::PageId page) {
     return bytes_.data() + static_cast<size_t>(page) * storage_.pool.page_bytes();
@@ -36,6 +38,7 @@ class KeptArena {
  private:
   const model::ModelShape& shape_;
   const Storage& storage_;
+  Memory* memory_;
   Buffer bytes_;
 };
 

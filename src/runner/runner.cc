@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -114,14 +113,18 @@ struct Runner::State {
   float* wide_row(int row) {
     return activations.streams + static_cast<size_t>(row) * static_cast<size_t>(wide);
   }
+  // Towards the front, one at a time, since they may overlap.
   void move_rows(int to, int from, int count) {
-    if (to != from) std::memmove(wide_row(to), wide_row(from), row_bytes(count));
+    for (int i = 0; to < from && i < count; ++i) {
+      memory.copy(wide_row(to + i), wide_row(from + i), row_bytes(1));
+    }
   }
   size_t row_bytes(int count) const {
     return static_cast<size_t>(count) * static_cast<size_t>(wide) * sizeof(float);
   }
 
   model::Model& model;
+  Memory& memory;
   RunnerOptions options;
   int wide;
   Storage storage;
@@ -144,6 +147,7 @@ struct Runner::State {
 
 Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage sequence_storage)
     : model(loaded),
+      memory(loaded.ops().memory()),
       options(chosen),
       wide(loaded.shape().wide()),
       storage(std::move(sequence_storage)),
@@ -158,18 +162,19 @@ Runner::State::State(model::Model& loaded, const RunnerOptions& chosen, Storage 
              .state_pages = storage.pool.state_pages(),
              .table_pages = Slot::table_pages(storage, chosen.context),
              .kept_pages = chosen.kept_pages},
-      pool(pool_bytes(storage, pages)),
-      arena(loaded.shape(), storage, chosen.kept_pages),
+      pool(pool_bytes(storage, pages), memory),
+      arena(loaded.shape(), storage, chosen.kept_pages, memory),
       progress(static_cast<size_t>(chosen.slots)),
       verdicts(chosen.slots, chosen.max_draft),
-      activations(loaded.shape(), chosen.max_rows),
+      activations(loaded.shape(), chosen.max_rows, memory),
       logits(static_cast<size_t>(kMaxWindow) * static_cast<size_t>(loaded.shape().vocabulary) *
-             sizeof(float)),
+                 sizeof(float),
+             memory),
       batch(chosen.max_rows) {
   slots.reserve(static_cast<size_t>(options.slots));
   for (int i = 0; i < options.slots; ++i) {
     slots.emplace_back(model.shape(), storage, pool.data(), pages, options.context,
-                       backlog_rows(options));
+                       backlog_rows(options), memory);
   }
   sample_rows.reserve(kMaxWindow);
   drawn.reserve(kMaxWindow);
@@ -201,7 +206,7 @@ void Runner::State::run_moves(const StepPlan& plan, StepResult& result) {
     const auto copy = [&](std::span<const memory::PageId> from,
                           std::span<const memory::PageId> to) {
       for (size_t i = 0; i < to.size(); ++i) {
-        std::memcpy(pool_page(to[i]), pool_page(from[i]), storage.pool.page_bytes());
+        memory.copy(pool_page(to[i]), pool_page(from[i]), storage.pool.page_bytes());
       }
     };
     copy(slot_of.state_pages(), move.state_pages);
@@ -221,7 +226,7 @@ void Runner::State::run_restores(const StepPlan& plan, StepResult& result) {
     size_t next = 0;
     for (const auto* own : {&restore.state_pages, &restore.new_pages}) {
       for (const memory::PageId page : *own) {
-        std::memcpy(pool_page(page), arena.page(restore.kept_pages[next++]),
+        memory.copy(pool_page(page), arena.page(restore.kept_pages[next++]),
                     storage.pool.page_bytes());
       }
     }
@@ -239,7 +244,7 @@ void Runner::State::keep_states(const StepPlan& plan, StepResult& result) {
     auto to = segment.keep_pages.begin();
     for (const auto own : {slot_of.state_pages(), slot_of.page_table(at(segment))}) {
       for (auto page = own.begin(); page != own.end() && to != segment.keep_pages.end(); ++page) {
-        std::memcpy(arena.page(*to++), pool_page(*page), storage.pool.page_bytes());
+        memory.copy(arena.page(*to++), pool_page(*page), storage.pool.page_bytes());
       }
     }
     CHECK(to == segment.keep_pages.end());
@@ -277,8 +282,7 @@ void Runner::State::catch_up(const StepPlan& plan) {
     HeadBacklog& backlog = slot(segment).backlog();
     const int count = backlog.count();
     const bool full = !backlog.has_room(static_cast<int>(segment.tokens.size()));
-    const bool due = full || !may_wait(segment);
-    if (!segment.uses_mtp || count == 0 || !due) continue;
+    if (!segment.uses_mtp || count == 0 || (!full && may_wait(segment))) continue;
     if (batch.rows() + count > options.max_rows) {
       run_mtp();
       batch.clear(Role::kPrompt);
@@ -298,7 +302,7 @@ void Runner::State::run_prefill(const StepPlan& plan, StepResult& result) {
   int row = 0;
   for (const Segment& segment : plan.segments) {
     row += static_cast<int>(segment.tokens.size());
-    std::memcpy(slot(segment).state().last_wide, wide_row(row - 1), row_bytes(1));
+    memory.copy(slot(segment).state().last_wide, wide_row(row - 1), row_bytes(1));
     slot(segment).commit_prompt(at(segment));
   }
   extend_prompts(plan);
@@ -334,7 +338,7 @@ void Runner::State::draw_first_tokens(const StepPlan& plan, StepResult& result) 
   sample_rows.clear();
   for (const Segment& segment : plan.segments) {
     if (!ends_prompt(segment)) continue;
-    std::memcpy(wide_row(static_cast<int>(sample_rows.size())), slot(segment).state().last_wide,
+    memory.copy(wide_row(static_cast<int>(sample_rows.size())), slot(segment).state().last_wide,
                 row_bytes(1));
     sample_rows.push_back(sample_row(segment, slot(segment).history()));
   }
@@ -382,7 +386,7 @@ void Runner::State::run_verify(const StepPlan& plan, StepResult& result) {
     result.segments[i].tokens.push_back(tokens[stood]);
     add_logprobs(segment, row, result.segments[i]);
     Slot& slot_of = slot(segment);
-    std::memcpy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
+    memory.copy(slot_of.state().last_wide, wide_row(row + kept_rows - 1), row_bytes(1));
     slot_of.commit_window(segment.start_position, kept_rows, at(segment));
     kept.push_back({.segment = i, .row = row, .start = segment.start_position});
     row += static_cast<int>(segment.tokens.size());

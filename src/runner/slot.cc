@@ -2,7 +2,6 @@
 #include "runner/slot.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -16,15 +15,16 @@ size_t history_rows(int context) {
 }  // namespace
 
 Slot::Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool,
-           memory::PageId null_page, int context, int backlog_rows)
+           memory::PageId null_page, int context, int backlog_rows, Memory& memory)
     : shape_(shape),
       storage_(storage),
       pool_(pool),
+      memory_(&memory),
       null_page_(null_page),
       pieces_(storage.piece_bytes.size()),
       state_pages_(static_cast<size_t>(storage.pool.state_pages())),
       page_table_(static_cast<size_t>(table_pages(storage, context)), null_page),
-      backlog_(backlog_rows, shape.wide()) {
+      backlog_(backlog_rows, shape.wide(), memory) {
   history_.reserve(history_rows(context));
   state_.gdn.reserve(static_cast<size_t>(shape.delta_layers()));
   state_.ple.reserve(shape.ple_layers.size());
@@ -58,7 +58,7 @@ void Slot::point_at(std::span<const memory::PageId> state_pages) {
 void Slot::open(std::span<const memory::PageId> state_pages, SlotProgress& progress) {
   point_at(state_pages);
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    std::memset(pieces_[i], 0, storage_.piece_bytes[i]);
+    memory_->zero(pieces_[i], storage_.piece_bytes[i]);
   }
   backlog_.place(std::span(pieces_).subspan(storage_.rows.pieces.size()));
   std::fill(page_table_.begin(), page_table_.end(), null_page_);

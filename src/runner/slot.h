@@ -18,10 +18,10 @@ namespace flashlane::runner {
 
 class Slot {
  public:
-  // `pool` and the rest outlive the slot. The table names the null page wherever it has none.
-  // `backlog_rows` wide rows may wait for the MTP head.
+  // `pool`, which lies in `memory`, and the rest outlive the slot. The table names the null page
+  // wherever it has none. `backlog_rows` wide rows may wait for the MTP head.
   Slot(const model::ModelShape& shape, const Storage& storage, std::byte* pool,
-       memory::PageId null_page, int context, int backlog_rows);
+       memory::PageId null_page, int context, int backlog_rows, Memory& memory = host_memory());
 
   // Beside what lies in the pool.
   static size_t bytes(const Storage& storage, int context);
@@ -60,6 +60,7 @@ class Slot {
   const model::ModelShape& shape_;
   const Storage& storage_;
   std::byte* pool_;
+  Memory* memory_;
   memory::PageId null_page_;
   std::vector<std::byte*> pieces_;
   std::vector<memory::PageId> state_pages_;

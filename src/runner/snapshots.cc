@@ -145,8 +145,9 @@ Result<std::unique_ptr<Snapshots>> Snapshots::open(std::string directory, std::s
 }
 
 // Somebody else might have made a directory of that name to read what is put into it.
-Result<std::unique_ptr<Snapshots>> Snapshots::open_own(const std::string& beneath, std::string key,
-                                                       size_t page_bytes, size_t limit_bytes) {
+Result<std::unique_ptr<Snapshots>> Snapshots::open_own(const std::string& beneath,
+                                                       const std::string& key, size_t page_bytes,
+                                                       size_t limit_bytes) {
   for (int i = 0; i < kMostOwn; ++i) {
     const std::string directory = fmt::format("{}/flashlane-spill-{}-{}", beneath, ::geteuid(), i);
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -32,8 +32,9 @@ class Snapshots {
                                                  size_t page_bytes, size_t limit_bytes);
   // A directory beneath `beneath` that nobody else can read and that goes with the process, its
   // files with it. One that a killed process left is taken over, its files are removed.
-  static Result<std::unique_ptr<Snapshots>> open_own(const std::string& beneath, std::string key,
-                                                     size_t page_bytes, size_t limit_bytes);
+  static Result<std::unique_ptr<Snapshots>> open_own(const std::string& beneath,
+                                                     const std::string& key, size_t page_bytes,
+                                                     size_t limit_bytes);
   ~Snapshots();
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;

@@ -1,34 +1,30 @@
-// Buffer: move-only owner of zeroed, 64-byte aligned host memory, made at load and not while
-// serving. A large one asks for large pages: weights are read from end to end, and looking up small
-// pages costs a tenth of that.
+// Buffer: move-only owner of zeroed, 64-byte aligned memory, the host's or a backend's, made at
+// load and not while serving. Only the host's may be looked at through its pointers.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/check.h"
-#include "base/int_math.h"
+#include "tensor/memory.h"
 
 namespace flashlane {
 
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t bytes) : bytes_(bytes) {
+  explicit Buffer(size_t bytes, Memory& memory = host_memory()) : bytes_(bytes) {
     if (bytes == 0) return;
-    const bool large = bytes >= kLarge;
-    const size_t alignment = large ? kLargePage : size_t{64};
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
+    data_ = {memory.allocate(bytes), Release{&memory}};
     CHECK(data_ != nullptr);
-    const size_t padded = round_up(bytes, size_t{64});
-    // Refused where there are none; the memory is as good then, only slower.
-    if (large) (void)madvise(data_.get(), padded / kLargePage * kLargePage, MADV_HUGEPAGE);
-    std::memset(data_.get(), 0, padded);
+  }
+  // Takes over what `memory` gave.
+  static Buffer adopt(std::byte* data, size_t bytes, Memory& memory) {
+    Buffer buffer;
+    buffer.data_ = {data, Release{&memory}};
+    buffer.bytes_ = bytes;
+    return buffer;
   }
   Buffer(Buffer&& other) noexcept
       : data_(std::move(other.data_)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -51,13 +47,13 @@ class Buffer {
   }
 
  private:
-  static constexpr size_t kLargePage = size_t{2} << 20;
-  static constexpr size_t kLarge = 4 * kLargePage;
-
-  struct Free {
-    void operator()(std::byte* pointer) const noexcept { std::free(pointer); }
+  struct Release {
+    Release() : memory(nullptr) {}
+    explicit Release(Memory* of) : memory(of) {}
+    Memory* memory;
+    void operator()(std::byte* pointer) const noexcept { memory->release(pointer); }
   };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Release> data_;
   size_t bytes_ = 0;
 };
 

@@ -26,7 +26,9 @@ class Version(support.CommandTest):
         self.assertRegex(version["build"], r"^([0-9a-f]{12}|unknown)$")
         self.assertIn(version["activations"], ("bf16", "f32"))
         self.assertIn(version["isa"], version["isa_available"])
-        self.assertIsNone(version["cuda"])
+        if version["cuda"] is not None:  # there is a GPU
+            self.assertEqual(list(version["cuda"]), ["device", "architecture", "memory_bytes"])
+            self.assertRegex(version["cuda"]["architecture"], r"^sm_\d+$")
         self.assertIn(version["version"], self.succeed("--version").decode())
 
     def test_help_teaches(self):

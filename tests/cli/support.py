@@ -13,6 +13,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 MICRO = FIXTURES / "micro_a"
+# What computes under the tests that serve; else the default.
+BACKEND = ("--backend", os.environ["TEST_BACKEND"]) if "TEST_BACKEND" in os.environ else ()
 BINARY = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
 
 
@@ -86,7 +88,7 @@ class ServedTest(CommandTest):
               environment=None):
         self.server = subprocess.Popen(
             [BINARY, "serve", "--port", "0", "--model", model, "--context", str(context),
-             "--memory-limit-gib", "4", *(str(argument) for argument in arguments)],
+             "--memory-limit-gib", "4", *BACKEND, *(str(argument) for argument in arguments)],
             stdout=subprocess.PIPE, stderr=log, text=True,
             env=clean_environment(**(environment or {})))
         self.addCleanup(self.stop)

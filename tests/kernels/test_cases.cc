@@ -151,6 +151,10 @@ std::vector<Backend> backends() {
                       },
                       true});
   }
+  if (make_cuda_ops().ok()) {
+    result.push_back(
+        {"cuda", [=](int) { return reserved(std::move(*make_cuda_ops(true))); }, false});
+  }
   return result;
 }
 

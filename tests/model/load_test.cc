@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/gpu.h"
+
 namespace flashlane::model {
 namespace {
 
@@ -111,7 +113,7 @@ TEST(MakeOps, RefusesWhatItDoesNotHave) {
     BackendOptions options;
     const char* said;
   } cases[] = {
-      {{"cuda", "auto", 1}, "backend is cuda, but this build has no CUDA backend"},
+      {{"cuda", "avx2", 1}, "isa is avx2, but the cuda backend"},
       {{"gpu", "auto", 1}, "backend is \"gpu\", expected auto, reference, cpu or cuda"},
       {{"reference", "avx2", 1}, "isa is avx2, but the reference backend"},
       {{"reference", "auto", -1}, "threads is -1, expected 1 to 256"},
@@ -123,6 +125,13 @@ TEST(MakeOps, RefusesWhatItDoesNotHave) {
     ASSERT_FALSE(made.ok()) << c.said;
     EXPECT_NE(made.error().message.find(c.said), std::string::npos) << made.error().message;
   }
+}
+
+TEST(MakeOps, CudaIsRefusedByNameWhereThereIsNoGpu) {
+  const auto made = make_ops({"cuda", "auto", 1});
+  ASSERT_EQ(made.ok(), kernels::first_gpu().has_value());
+  if (made.ok()) return;
+  EXPECT_TRUE(made.error().message.starts_with("backend cuda: ")) << made.error().message;
 }
 
 TEST(MakeOps, AutoIsTheCpuBackend) {

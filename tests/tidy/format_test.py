@@ -10,7 +10,7 @@ def check(root):
     if shutil.which("clang-format") is None:
         yield "clang-format is missing: tools/setup installs it"
         return
-    names = [name for name in tree.tracked(root) if name.endswith((".cc", ".h"))]
+    names = [name for name in tree.tracked(root) if name.endswith((".cc", ".h", ".cu", ".cuh"))]
     command = ["clang-format", "--dry-run", "-Werror", *names]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if result.returncode != 0:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/int_math.h"
+#include "kernels/matrix_check.h"
 #include "tensor/affine.h"
 #include "tensor/dtype.h"
 
@@ -23,33 +24,6 @@ float load_scalar(const std::byte* data, DType dtype, int64_t index) {
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
   return dtype == DType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits);
-}
-
-Status check_shape(const Matrix& matrix) {
-  if (matrix.rows < 1 || matrix.cols < 1 || matrix.count < 1 || matrix.data == nullptr) {
-    return invalid("a matrix of {} x [{}, {}] can't be prepared", matrix.count, matrix.rows,
-                   matrix.cols);
-  }
-  if (matrix.count > 1 && matrix.stride_rows < matrix.rows) {
-    return invalid("matrices of a bank overlap: {} rows, but {} from one to the next", matrix.rows,
-                   matrix.stride_rows);
-  }
-  if (matrix.layout != Layout::kAffine) return {};
-  if (!affine_bits_supported(matrix.bits)) {
-    return invalid("affine matrices have 2, 3, 4, 5, 6 or 8 bits, not {}", matrix.bits);
-  }
-  if (!affine_group_supported(matrix.group) || matrix.cols % matrix.group != 0) {
-    return invalid("{} columns can't be in affine groups of {} (32, 64 or 128 that divide them)",
-                   matrix.cols, matrix.group);
-  }
-  if (matrix.scale_dtype != DType::kF32 && matrix.scale_dtype != DType::kF16 &&
-      matrix.scale_dtype != DType::kBf16) {
-    return invalid("affine scales are BF16, F16 or F32, not {}", dtype_name(matrix.scale_dtype));
-  }
-  if (matrix.scales == nullptr || matrix.biases == nullptr) {
-    return invalid("an affine matrix of [{}, {}] lacks scales or biases", matrix.rows, matrix.cols);
-  }
-  return {};
 }
 
 // Where line `line` of row `lane` of the panel stands in a group.
@@ -132,7 +106,7 @@ PanelTile PackedMatrix::tile(int64_t index, int tile) const {
 }
 
 Result<PackedMatrix> shape_packed(const Matrix& matrix) {
-  RETURN_IF_ERROR(check_shape(matrix));
+  RETURN_IF_ERROR(check_matrix(matrix));
   PackedMatrix packed;
   packed.format = panel_format(matrix);
   packed.subs = matrix.rows > kLanes ? 2 : 1;

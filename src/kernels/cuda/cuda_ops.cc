@@ -1,0 +1,426 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/int_math.h"
+#include "kernels/cuda/dense.h"
+#include "kernels/gpu.h"
+#include "kernels/matrix_check.h"
+#include "kernels/ngram_row.h"
+
+namespace flashlane::kernels {
+namespace cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+Segments segments_of(const Batch& batch) {
+  CHECK_LE(batch.segments.size(), static_cast<size_t>(kMostSegments));
+  Segments segments;
+  segments.count = static_cast<int>(batch.segments.size());
+  std::copy(batch.segments.begin(), batch.segments.end(), segments.of);
+  return segments;
+}
+
+// Shapes and strides; the bytes are allocated by whoever keeps it.
+DeviceMatrix device_form(const Matrix& matrix) {
+  DeviceMatrix device;
+  device.layout = matrix.layout;
+  device.scale_dtype = matrix.scale_dtype;
+  device.bits = matrix.bits;
+  device.group = matrix.group;
+  device.rows = matrix.rows;
+  device.cols = matrix.cols;
+  device.units = (matrix.cols + kUnit - 1) / kUnit;
+  device.count = matrix.count;
+  return device;
+}
+
+size_t values_bytes(const DeviceMatrix& device) {
+  return round_up(static_cast<size_t>(device.count * device.rows) * device.row_bytes(), kAlignment);
+}
+
+size_t scales_bytes(const DeviceMatrix& device) {
+  return round_up(static_cast<size_t>(device.count * device.rows) * device.scale_row_bytes(),
+                  kAlignment);
+}
+
+}  // namespace
+
+CudaOps::CudaOps(bool patient) : patient_(patient), memory_(cuda_memory()), staging_(memory_) {
+  info_.name = "cuda";
+  info_.isa = first_gpu().value().architecture;
+  info_.activations = "bf16";
+  info_.threads = 1;
+  info_.prompt_grid = 1;
+  info_.default_kv_dtype = DType::kBf16;
+}
+
+CudaOps::~CudaOps() = default;
+
+Status CudaOps::reserve(const OpsLimits& limits) {
+  scratch_.emplace_back(reserved_bytes(limits), memory_);
+  sampler_.reserve(limits.vocabulary);
+  host_rows_.reserve(static_cast<size_t>(limits.vocabulary));
+  return {};
+}
+
+// The most that one op takes of it: the experts of a prompt's rows, or a few rows of the widest
+// kind with the scores of a long context's blocks.
+size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
+  const auto rows = static_cast<size_t>(limits.rows);
+  const auto pairs = rows * static_cast<size_t>(limits.top_experts);
+  const size_t of_experts =
+      pairs * static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1) +
+      rows * static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1) + 4096;
+  const size_t of_rows = rows * static_cast<size_t>(3 * limits.widest + limits.low_rank);
+  const size_t of_blocks = rows * static_cast<size_t>(limits.context / limits.block_tokens + 1);
+  return std::max({of_experts, of_rows, of_blocks}) * sizeof(float) + 16 * kAlignment;
+}
+
+size_t CudaOps::prepared_bytes(const Matrix& matrix) const {
+  const DeviceMatrix device = device_form(matrix);
+  return values_bytes(device) + 2 * scales_bytes(device);
+}
+
+Status CudaOps::begin_prepare(Matrix& matrix) {
+  RETURN_IF_ERROR(check_matrix(matrix));
+  DeviceMatrix device = device_form(matrix);
+  const size_t values = values_bytes(device);
+  const size_t scales = scales_bytes(device);
+  std::byte* bytes = memory_.allocate(values + 2 * scales);
+  if (bytes == nullptr) {
+    return error(ErrorCode::kNoCapacity,
+                 "the GPU has no {} bytes left for a weight of {} x {} x {}", values + 2 * scales,
+                 matrix.count, matrix.rows, matrix.cols);
+  }
+  device.values = bytes;
+  device.scales = bytes + values;
+  device.biases = device.scales + scales;
+  matrix.packed = static_cast<int>(matrices_.size());
+  matrices_.push_back(device);
+  matrix_bytes_.push_back(Buffer::adopt(bytes, values + 2 * scales, memory_));
+  return {};
+}
+
+void CudaOps::prepare_part(const Matrix& matrix, const MatrixPart& part) {
+  const DeviceMatrix& device = prepared(matrix);
+  const auto rows = static_cast<size_t>(part.row_count);
+  for (int64_t index = part.first; index < part.first + part.count; ++index) {
+    const auto from = static_cast<size_t>(index * matrix.stride_rows + part.first_row);
+    const auto to = static_cast<size_t>(index * matrix.rows + part.first_row);
+    CHECK_CUDA(cudaMemcpy2DAsync(device.values + to * device.row_bytes(), device.row_bytes(),
+                                 matrix.data + from * matrix.row_bytes(), matrix.row_bytes(),
+                                 matrix.row_bytes(), rows, cudaMemcpyDefault, memory_.stream()));
+    const size_t scale_row = matrix.scale_row_bytes();
+    if (scale_row == 0) continue;
+    memory_.copy(device.scales + to * scale_row, matrix.scales + from * scale_row,
+                 rows * scale_row);
+    memory_.copy(device.biases + to * scale_row, matrix.biases + from * scale_row,
+                 rows * scale_row);
+  }
+  memory_.wait();
+}
+
+const DeviceMatrix& CudaOps::prepared(const Matrix& matrix) const {
+  CHECK(matrix.packed >= 0 && matrix.packed < static_cast<int>(matrices_.size()));
+  return matrices_[static_cast<size_t>(matrix.packed)];
+}
+
+void CudaOps::launched() {
+  CHECK_CUDA(cudaGetLastError());
+  if (patient_) memory_.wait();
+}
+
+float* CudaOps::scratch(int64_t floats) {
+  const size_t bytes = round_up(static_cast<size_t>(floats) * sizeof(float), kAlignment);
+  if (scratch_.empty() || scratch_used_ + bytes > scratch_.back().bytes()) {
+    const size_t before = scratch_.empty() ? 0 : scratch_.back().bytes();
+    scratch_.emplace_back(std::max(2 * before, scratch_used_ + bytes), memory_);
+    scratch_used_ = 0;
+  }
+  float* place = reinterpret_cast<float*>(scratch_.back().data() + scratch_used_);
+  scratch_used_ += bytes;
+  return place;
+}
+
+void CudaOps::multiply(float* out, const float* x, int row_count, const Matrix& weight) {
+  launch_product(memory_.stream(),
+                 {.weight = prepared(weight), .x = x, .out = out, .row_count = row_count});
+}
+
+void CudaOps::embed(float* streams, std::span<const int32_t> tokens, int copies,
+                    const Matrix& table) {
+  const Launches launches(*this);
+  const auto cols = static_cast<size_t>(table.cols);
+  const Staging::Place place = staging_.take(tokens.size() * cols * sizeof(float));
+  auto* rows = reinterpret_cast<float*>(place.host);
+  for (size_t i = 0; i < tokens.size(); ++i) dequantize_row(table, 0, tokens[i], rows + i * cols);
+  staging_.send(place);
+  launch_spread(memory_.stream(), streams, reinterpret_cast<const float*>(place.device),
+                static_cast<int>(tokens.size()), copies, static_cast<int>(table.cols));
+}
+
+void CudaOps::ngram_embed(float* out, std::span<const int64_t> rows, int row_count,
+                          const NgramTable& table) {
+  const Launches launches(*this);
+  CHECK_EQ(rows.size(), static_cast<size_t>(row_count) * static_cast<size_t>(table.heads));
+  const auto width = static_cast<size_t>(table.row_width);
+  const Staging::Place place = staging_.take(rows.size() * width * sizeof(float));
+  auto* values = reinterpret_cast<float*>(place.host);
+  for (size_t i = 0; i < rows.size(); ++i) ngram_table_row(table, rows[i], values + i * width);
+  CHECK_CUDA(cudaMemcpyAsync(out, place.host, place.bytes, cudaMemcpyDefault, memory_.stream()));
+}
+
+void CudaOps::project(std::span<const Projection> projections, const float* x, int row_count) {
+  const Launches launches(*this);
+  for (const Projection& projection : projections) {
+    multiply(projection.out, x, row_count, *projection.weight);
+  }
+}
+
+void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int row_count,
+                         const HyperWeights& weights) {
+  const Launches launches(*this);
+  const int64_t rows = row_count;
+  const int64_t wide = int64_t{weights.streams} * weights.hidden;
+  const float share = 1.0F / static_cast<float>(weights.streams);
+  cudaStream_t stream = memory_.stream();
+  float* normed = scratch(rows * wide);
+  float* gates = scratch(rows * wide);
+  float* low = scratch(rows * weights.low_rank);
+  launch_norms(stream, normed, streams, weights.gain, rows * weights.streams, weights.streams,
+               weights.hidden, weights.eps);
+  multiply(low, normed, row_count, weights.down);
+  launch_scaled_silu(stream, low, rows * weights.low_rank, share);
+  multiply(gates, low, row_count, weights.up);
+  launch_mix(stream, mixed, gates, normed, row_count, weights.streams, weights.hidden);
+  if (weights.inject.empty()) return;
+  multiply(inject, normed, row_count, weights.inject);
+  launch_inject(stream, inject, rows * weights.streams, share);
+}
+
+void CudaOps::hyper_write(float* streams, const float* inject, const float* y, int row_count,
+                          int stream_count, int hidden) {
+  const Launches launches(*this);
+  launch_hyper_write(memory_.stream(), streams, inject, y, row_count, stream_count, hidden);
+}
+
+void CudaOps::ple_inject(float* streams, float* added, const float* key, const float* value,
+                         const Batch& batch, std::span<const PleState> states,
+                         const PleWeights& weights) {
+  const Launches launches(*this);
+  PleStates own;
+  std::copy(states.begin(), states.end(), own.of);
+  launch_ple_inject(memory_.stream(), streams, added, key, value, batch.role, batch.row_count,
+                    segments_of(batch), own, weights,
+                    scratch(ple_scratch_floats(batch.row_count, weights)));
+}
+
+void CudaOps::gdn_step(float* out, const float* qkv, const float* z, const float* b, const float* a,
+                       const Batch& batch, std::span<const GdnState> states,
+                       const GdnWeights& weights) {
+  const Launches launches(*this);
+  GdnStates own;
+  std::copy(states.begin(), states.end(), own.of);
+  launch_gdn_step(memory_.stream(), out, qkv, z, b, a, batch.role, batch.row_count,
+                  segments_of(batch), own, weights,
+                  scratch(gdn_scratch_floats(batch.row_count, weights)));
+}
+
+// The pages that rows of this forward may name. What was sent stays until it differs.
+const int32_t* CudaOps::table_on_device(const int32_t* table, int pages) {
+  Table& own = tables_[table];
+  const auto count = static_cast<size_t>(pages);
+  if (own.sent.size() >= count && std::equal(table, table + pages, own.sent.begin())) {
+    return own.device.as<int32_t>();
+  }
+  if (own.device.bytes() < count * sizeof(int32_t)) {
+    own.device = Buffer(round_up(2 * count * sizeof(int32_t), kAlignment), memory_);
+  }
+  own.sent.assign(table, table + pages);
+  const Staging::Place place = staging_.take(count * sizeof(int32_t));
+  std::memcpy(place.host, table, place.bytes);
+  CHECK_CUDA(cudaMemcpyAsync(own.device.data(), place.host, place.bytes, cudaMemcpyHostToDevice,
+                             memory_.stream()));
+  return own.device.as<int32_t>();
+}
+
+CacheView CudaOps::view(const Batch& batch, const KvView& cache) {
+  CacheView view;
+  view.pages = cache.pages;
+  for (size_t s = 0; s < batch.segments.size(); ++s) {
+    const Segment& segment = batch.segments[s];
+    const int rows = segment.start_position + segment.row_count;
+    view.tables[s] = table_on_device(cache.tables[s],
+                                     (rows + cache.pages.page_rows - 1) / cache.pages.page_rows);
+  }
+  return view;
+}
+
+void CudaOps::attention_prepare(float* query_gate, float* key, const float* value, float* index,
+                                const Batch& batch, const KvView& cache,
+                                const AttentionWeights& weights) {
+  const Launches launches(*this);
+  launch_attention_prepare(memory_.stream(), query_gate, key, value, index, batch.row_count,
+                           segments_of(batch), view(batch, cache), weights);
+}
+
+void CudaOps::select_blocks(const Selection& selection, const float* index, const Batch& batch,
+                            const KvView& cache, const AttentionWeights& weights) {
+  const Launches launches(*this);
+  int longest = 0;
+  for (const Segment& segment : batch.segments) {
+    longest = std::max(longest, segment.start_position + segment.row_count);
+  }
+  const int most_blocks = longest / weights.block_tokens;
+  float* scores = most_blocks > weights.block_budget
+                      ? scratch(int64_t{batch.row_count} * most_blocks)
+                      : nullptr;
+  launch_select_blocks(memory_.stream(), selection.blocks, selection.counts, selection.stride,
+                       index, batch.row_count, most_blocks, segments_of(batch), view(batch, cache),
+                       weights, reinterpret_cast<uint32_t*>(scores));
+}
+
+void CudaOps::sparse_attend(float* out, const float* query_gate, const Selection& selection,
+                            const Batch& batch, const KvView& cache,
+                            const AttentionWeights& weights) {
+  const Launches launches(*this);
+  launch_sparse_attend(memory_.stream(), out, query_gate, selection.blocks, selection.counts,
+                       selection.stride, batch.row_count, segments_of(batch), view(batch, cache),
+                       weights);
+}
+
+void CudaOps::route(int32_t* ids, float* gates, const float* x, int row_count,
+                    const MoeWeights& weights) {
+  const Launches launches(*this);
+  float* logits = scratch(int64_t{row_count} * weights.experts);
+  multiply(logits, x, row_count, weights.router);
+  launch_route(memory_.stream(), ids, gates, logits, row_count, weights.experts,
+               weights.top_experts, weights.renormalize);
+}
+
+void CudaOps::experts(float* out, const float* x, const int32_t* ids, const float* gates,
+                      int row_count, const MoeWeights& weights) {
+  const Launches launches(*this);
+  cudaStream_t stream = memory_.stream();
+  const int top = weights.top_experts;
+  const int pairs = row_count * top;
+  auto* starts = reinterpret_cast<int32_t*>(scratch(weights.experts + 1));
+  auto* list = reinterpret_cast<int32_t*>(scratch(pairs));
+  float* gate = scratch(int64_t{pairs} * weights.width);
+  float* up = scratch(int64_t{pairs} * weights.width);
+  float* routed = scratch(int64_t{pairs} * weights.hidden);
+  float* shared_gate = scratch(int64_t{row_count} * weights.shared_width);
+  float* shared_up = scratch(int64_t{row_count} * weights.shared_width);
+  float* shared = scratch(int64_t{row_count} * weights.hidden);
+  float* shared_weight = scratch(row_count);
+  launch_expert_lists(stream, starts, list, ids, pairs, weights.experts);
+  const auto listed = [&](float* to, const float* from, const Matrix& weight, int pairs_per_row) {
+    launch_product(stream, {.weight = prepared(weight),
+                            .x = from,
+                            .out = to,
+                            .row_count = pairs,
+                            .lists = {starts, list, pairs_per_row}});
+  };
+  listed(gate, x, weights.gate, top);
+  listed(up, x, weights.up, top);
+  launch_gated(stream, gate, up, int64_t{pairs} * weights.width);
+  listed(routed, gate, weights.down, 1);
+  multiply(shared_gate, x, row_count, weights.shared_gate);
+  multiply(shared_up, x, row_count, weights.shared_up);
+  launch_gated(stream, shared_gate, shared_up, int64_t{row_count} * weights.shared_width);
+  multiply(shared, shared_gate, row_count, weights.shared_down);
+  multiply(shared_weight, x, row_count, weights.shared_router);
+  launch_sum_experts(stream, out, routed, ids, gates, shared, shared_weight, row_count, top,
+                     weights.hidden);
+}
+
+void CudaOps::mtp_fuse(float* out, const float* wide, const float* embedding, int row_count,
+                       const MtpWeights& weights) {
+  const Launches launches(*this);
+  const int64_t rows = row_count;
+  const int width = weights.streams * weights.hidden;
+  cudaStream_t stream = memory_.stream();
+  float* normed = scratch(rows * width);
+  float* normed_embedding = scratch(rows * weights.hidden);
+  float* projected = scratch(rows * weights.hidden);
+  launch_norms(stream, normed_embedding, embedding, weights.embedding_gain, rows, 1, weights.hidden,
+               weights.eps);
+  multiply(projected, normed_embedding, row_count, weights.embedding_projection);
+  launch_norms(stream, normed, wide, weights.hidden_gain, rows, 1, width, weights.eps);
+  multiply(out, normed, row_count * weights.streams, weights.hidden_projection);
+  launch_add_to_streams(stream, out, projected, row_count, weights.streams, weights.hidden);
+}
+
+const float* CudaOps::rows_on_host(const float* rows, int64_t count) {
+  host_rows_.resize(static_cast<size_t>(count));
+  memory_.copy(host_rows_.data(), rows, host_rows_.size() * sizeof(float));
+  return host_rows_.data();
+}
+
+// The largest of each row comes from the device; whoever draws otherwise has its row's logits
+// brought here, for the one sampler of all backends.
+void CudaOps::sample(int32_t* tokens, const float* logits, std::span<const SampleRow> rows,
+                     int vocabulary) {
+  if (rows.empty()) return;
+  const Launches launches(*this);
+  const auto plain = [](const SampleParams& params) {
+    return !(params.temperature > 0) && params.presence_penalty == 0 &&
+           params.frequency_penalty == 0 && params.repetition_penalty == 1;
+  };
+  if (std::any_of(rows.begin(), rows.end(), [&](const SampleRow& r) { return plain(r.params); })) {
+    auto* best = reinterpret_cast<int32_t*>(scratch(static_cast<int64_t>(rows.size())));
+    launch_argmax(memory_.stream(), best, logits, static_cast<int>(rows.size()), vocabulary);
+    memory_.copy(tokens, best, rows.size() * sizeof(int32_t));
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (plain(rows[i].params)) continue;
+    const float* own = rows_on_host(logits + i * static_cast<size_t>(vocabulary), vocabulary);
+    tokens[i] = sample_token(own, vocabulary, rows[i], sampler_);
+  }
+}
+
+void CudaOps::log_probabilities(std::span<TokenLogprob> best, std::span<TokenLogprob> of_tokens,
+                                const float* logits, int vocabulary) {
+  kernels::log_probabilities(best, of_tokens, rows_on_host(logits, vocabulary), vocabulary,
+                             sampler_);
+}
+
+void CudaOps::settle_gdn(const GdnState& state, int pending_rows, const GdnWeights& weights) {
+  const Launches launches(*this);
+  launch_settle_gdn(memory_.stream(), state, pending_rows, weights);
+}
+
+void CudaOps::settle_ple(const PleState& state, int pending_rows, const PleWeights& weights) {
+  const Launches launches(*this);
+  launch_settle_ple(memory_.stream(), state, pending_rows, weights);
+}
+
+}  // namespace cuda
+
+std::optional<Gpu> first_gpu() {
+  cudaDeviceProp properties = {};
+  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return std::nullopt;
+  }
+  return Gpu{.name = properties.name,
+             .architecture = fmt::format("sm_{}{}", properties.major, properties.minor),
+             .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+}
+
+Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient) {
+  int devices = 0;
+  const cudaError_t found = cudaGetDeviceCount(&devices);
+  if (found != cudaSuccess || devices == 0) {
+    return error(ErrorCode::kNotFound, "backend cuda: no GPU can be used here: {}",
+                 found == cudaSuccess ? "there is none" : cudaGetErrorString(found));
+  }
+  return std::unique_ptr<Ops>(std::make_unique<cuda::CudaOps>(patient));
+}
+
+}  // namespace flashlane::kernels

@@ -1,0 +1,289 @@
+// Elementwise steps, norms, routing, the best token. A thread or a warp has one value or vector of
+// one row to itself, so nothing depends on the rows beside it.
+#include "kernels/cuda/dense.h"
+#include "kernels/cuda/device_code.cuh"
+
+namespace flashlane::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarpsOfNorms = kThreads / kWarp;
+constexpr int kMostTop = 64;  // experts of a row
+
+unsigned blocks_for(int64_t count, int64_t per_block) {
+  return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+__device__ int64_t thread_index() {
+  return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+
+__global__ void spread_kernel(float* streams, const float* embeddings, int64_t count, int copies,
+                              int width) {
+  const int64_t i = thread_index();
+  if (i >= count) return;
+  const int64_t row = i / width / copies;
+  streams[i] = embeddings[row * width + i % width];
+}
+
+__global__ void norms_kernel(float* out, const float* x, const float* gain, int64_t vectors,
+                             int gains, int width, float eps) {
+  const int64_t i = int64_t{blockIdx.x} * kWarpsOfNorms + threadIdx.x / kWarp;
+  if (i >= vectors) return;
+  const float* own = x + i * width;
+  const float* factors = gain + i % gains * width;
+  const float scale = warp_rms_scale(own, width, eps);
+  for (int d = static_cast<int>(threadIdx.x) % kWarp; d < width; d += kWarp) {
+    out[i * width + d] = own[d] * scale * factors[d];
+  }
+}
+
+__global__ void scaled_silu_kernel(float* x, int64_t count, float factor) {
+  const int64_t i = thread_index();
+  if (i < count) x[i] = silu_f32(x[i] * factor);
+}
+
+__global__ void gated_kernel(float* gate, const float* up, int64_t count) {
+  const int64_t i = thread_index();
+  if (i < count) gate[i] = silu_f32(gate[i]) * up[i];
+}
+
+__global__ void mix_kernel(float* mixed, const float* gates, const float* normed, int64_t count,
+                           int streams, int hidden) {
+  const int64_t i = thread_index();
+  if (i >= count) return;
+  const int64_t first = i / hidden * streams * hidden + i % hidden;
+  float sum = 0;
+  for (int c = 0; c < streams; ++c) {
+    const int64_t at = first + int64_t{c} * hidden;
+    sum += sigmoid_f32(gates[at]) * normed[at];
+  }
+  mixed[i] = sum * (1.0F / static_cast<float>(streams));
+}
+
+__global__ void inject_kernel(float* inject, int64_t count, float factor) {
+  const int64_t i = thread_index();
+  if (i < count) inject[i] = 2.0F * sigmoid_f32(inject[i] * factor);
+}
+
+__global__ void hyper_write_kernel(float* streams, const float* inject, const float* y,
+                                   int64_t count, int stream_count, int hidden) {
+  const int64_t i = thread_index();
+  if (i >= count) return;
+  const int64_t stream = i / hidden;
+  streams[i] += inject[stream] * y[stream / stream_count * hidden + i % hidden];
+}
+
+__global__ void add_to_streams_kernel(float* out, const float* added, int64_t count,
+                                      int stream_count, int hidden) {
+  const int64_t i = thread_index();
+  if (i < count) out[i] += added[i / hidden / stream_count * hidden + i % hidden];
+}
+
+// Whether (value, index) goes before: larger first, then the lower index.
+__device__ bool goes_before(float value, int index, float other, int other_index) {
+  return value > other || (value == other && index < other_index);
+}
+
+// The first of all lanes' candidates, for every lane.
+__device__ void warp_first(float& value, int& index) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, step);
+    const int other_index = __shfl_xor_sync(kAllLanes, index, step);
+    if (goes_before(other, other_index, value, index)) value = other, index = other_index;
+  }
+}
+
+__device__ float ordered(float value) {
+  return isnan(value) ? -INFINITY : value;
+}
+
+// A warp a row. What was chosen is found again by value and index: the next is the first behind it.
+__global__ void route_kernel(int32_t* ids, float* gates, const float* logits, int rows, int experts,
+                             int top, bool renormalize) {
+  const int row =
+      static_cast<int>(blockIdx.x) * kWarpsOfNorms + static_cast<int>(threadIdx.x) / kWarp;
+  if (row >= rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const float* own = logits + int64_t{row} * experts;
+  float last = INFINITY;
+  int last_index = -1;
+  float highest = 0;
+  float total = 0;
+  for (int k = 0; k < top; ++k) {
+    float value = -INFINITY;
+    int index = experts;
+    for (int e = lane; e < experts; e += kWarp) {
+      const float candidate = ordered(own[e]);
+      if (!goes_before(last, last_index, candidate, e)) continue;
+      if (goes_before(candidate, e, value, index)) value = candidate, index = e;
+    }
+    warp_first(value, index);
+    if (k == 0) highest = value;
+    last = value, last_index = index;
+    const float weight = exp_f32(value - highest);
+    total += weight;
+    if (lane == 0) ids[int64_t{row} * top + k] = index, gates[int64_t{row} * top + k] = weight;
+  }
+  if (!renormalize) {
+    total = 0;
+    for (int e = lane; e < experts; e += kWarp) total += exp_f32(own[e] - highest);
+    total = warp_sum(total);
+  }
+  __syncwarp();
+  for (int k = lane; k < top; k += kWarp) gates[int64_t{row} * top + k] /= total;
+}
+
+// One block. A thread looks after some experts and passes over all pairs twice, so that each list
+// is ascending whoever comes first.
+__global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_t* ids, int pairs,
+                                    int experts) {
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    int count = 0;
+    for (int p = 0; p < pairs; ++p) count += ids[p] == e ? 1 : 0;
+    starts[e + 1] = count;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    starts[0] = 0;
+    for (int e = 0; e < experts; ++e) starts[e + 1] += starts[e];
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    int at = starts[e];
+    for (int p = 0; p < pairs; ++p) {
+      if (ids[p] == e) list[at++] = p;
+    }
+  }
+}
+
+// A block a row; its pairs in ascending id.
+__global__ void sum_experts_kernel(float* out, const float* routed, const int32_t* ids,
+                                   const float* gates, const float* shared,
+                                   const float* shared_gate, int top, int hidden) {
+  __shared__ int order[kMostTop];
+  const int64_t row = blockIdx.x;
+  const int32_t* own = ids + row * top;
+  for (int k = static_cast<int>(threadIdx.x); k < top; k += kThreads) {
+    int before = 0;
+    for (int j = 0; j < top; ++j) before += own[j] < own[k] ? 1 : 0;
+    order[before] = k;
+  }
+  __syncthreads();
+  const float gate = sigmoid_f32(shared_gate[row]);
+  for (int d = static_cast<int>(threadIdx.x); d < hidden; d += kThreads) {
+    float sum = 0;
+    for (int k = 0; k < top; ++k) {
+      const int64_t pair = row * top + order[k];
+      sum += gates[pair] * routed[pair * hidden + d];
+    }
+    out[row * hidden + d] = sum + gate * shared[row * hidden + d];
+  }
+}
+
+// A block a row. NaN is never the largest; where nothing is, the first token.
+__global__ void argmax_kernel(int32_t* tokens, const float* logits, int vocabulary) {
+  __shared__ float values[kWarpsOfNorms];
+  __shared__ int indices[kWarpsOfNorms];
+  const float* own = logits + int64_t{blockIdx.x} * vocabulary;
+  float value = -INFINITY;
+  int index = vocabulary;
+  for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kThreads) {
+    if (own[i] > value) value = own[i], index = i;
+  }
+  warp_first(value, index);
+  if (threadIdx.x % kWarp == 0) {
+    values[threadIdx.x / kWarp] = value;
+    indices[threadIdx.x / kWarp] = index;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kWarpsOfNorms; ++w) {
+    if (goes_before(values[w], indices[w], value, index)) value = values[w], index = indices[w];
+  }
+  tokens[blockIdx.x] = index < vocabulary ? index : 0;
+}
+
+}  // namespace
+
+void launch_spread(cudaStream_t stream, float* streams, const float* embeddings, int rows,
+                   int copies, int width) {
+  const int64_t count = int64_t{rows} * copies * width;
+  if (count == 0) return;
+  spread_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(streams, embeddings, count,
+                                                                      copies, width);
+}
+
+void launch_norms(cudaStream_t stream, float* out, const float* x, const float* gain,
+                  int64_t vectors, int gains, int width, float eps) {
+  if (vectors == 0) return;
+  norms_kernel<<<blocks_for(vectors, kWarpsOfNorms), kThreads, 0, stream>>>(out, x, gain, vectors,
+                                                                            gains, width, eps);
+}
+
+void launch_scaled_silu(cudaStream_t stream, float* x, int64_t count, float factor) {
+  if (count == 0) return;
+  scaled_silu_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(x, count, factor);
+}
+
+void launch_gated(cudaStream_t stream, float* gate, const float* up, int64_t count) {
+  if (count == 0) return;
+  gated_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(gate, up, count);
+}
+
+void launch_mix(cudaStream_t stream, float* mixed, const float* gates, const float* normed,
+                int rows, int streams, int hidden) {
+  const int64_t count = int64_t{rows} * hidden;
+  if (count == 0) return;
+  mix_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(mixed, gates, normed, count,
+                                                                   streams, hidden);
+}
+
+void launch_inject(cudaStream_t stream, float* inject, int64_t count, float factor) {
+  if (count == 0) return;
+  inject_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(inject, count, factor);
+}
+
+void launch_hyper_write(cudaStream_t stream, float* streams, const float* inject, const float* y,
+                        int rows, int count, int hidden) {
+  const int64_t all = int64_t{rows} * count * hidden;
+  if (all == 0) return;
+  hyper_write_kernel<<<blocks_for(all, kThreads), kThreads, 0, stream>>>(streams, inject, y, all,
+                                                                         count, hidden);
+}
+
+void launch_add_to_streams(cudaStream_t stream, float* out, const float* added, int rows, int count,
+                           int hidden) {
+  const int64_t all = int64_t{rows} * count * hidden;
+  if (all == 0) return;
+  add_to_streams_kernel<<<blocks_for(all, kThreads), kThreads, 0, stream>>>(out, added, all, count,
+                                                                            hidden);
+}
+
+void launch_route(cudaStream_t stream, int32_t* ids, float* gates, const float* logits, int rows,
+                  int experts, int top, bool renormalize) {
+  if (rows == 0) return;
+  route_kernel<<<blocks_for(rows, kWarpsOfNorms), kThreads, 0, stream>>>(ids, gates, logits, rows,
+                                                                         experts, top, renormalize);
+}
+
+void launch_expert_lists(cudaStream_t stream, int32_t* starts, int32_t* list, const int32_t* ids,
+                         int pairs, int experts) {
+  expert_lists_kernel<<<1, kThreads, 0, stream>>>(starts, list, ids, pairs, experts);
+}
+
+void launch_sum_experts(cudaStream_t stream, float* out, const float* routed, const int32_t* ids,
+                        const float* gates, const float* shared, const float* shared_gate, int rows,
+                        int top, int hidden) {
+  if (rows == 0) return;
+  sum_experts_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+      out, routed, ids, gates, shared, shared_gate, top, hidden);
+}
+
+void launch_argmax(cudaStream_t stream, int32_t* tokens, const float* logits, int rows,
+                   int vocabulary) {
+  if (rows == 0) return;
+  argmax_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(tokens, logits, vocabulary);
+}
+
+}  // namespace flashlane::kernels::cuda

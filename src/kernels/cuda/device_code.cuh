@@ -1,0 +1,104 @@
+// What the kernels share: sums in one fixed order, norms, rotation, cache rows. Compiled without
+// contraction (-fmad=false); where a fused multiply-add is meant, it says fmaf. Nothing depends on
+// the number of rows.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/elementary.h"
+
+namespace flashlane::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+// Over the lanes of a warp, by halves; every lane gets the same bits.
+__device__ inline float warp_sum(float value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  return value;
+}
+
+// Over a block of whole warps, at most 32: each warp's sum, then those by halves. `partial`: 32
+// floats of shared memory. Every thread gets the sum; all must call.
+__device__ inline float block_sum(float value, float* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const float own = warp_sum(value);
+  __syncthreads();  // whoever still reads an earlier sum
+  if (lane == 0) partial[threadIdx.x / kWarp] = own;
+  __syncthreads();
+  return warp_sum(lane < warps ? partial[lane] : 0.0F);
+}
+
+__device__ inline float round_bf16(float value) {
+  return __bfloat162float(__float2bfloat16_rn(value));
+}
+
+__device__ inline int segment_of(const Segments& segments, int row) {
+  int s = 0;
+  while (row >= segments.of[s].first_row + segments.of[s].row_count) ++s;
+  return s;
+}
+
+// 1 / sqrt(mean of squares + eps) of `count` values, by one warp: lane l sums elements l, l + 32, …
+__device__ inline float warp_rms_scale(const float* x, int count, float eps) {
+  float sum = 0;
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < count; i += kWarp) {
+    sum = fmaf(x[i], x[i], sum);
+  }
+  return 1.0F / sqrtf(warp_sum(sum) / static_cast<float>(count) + eps);
+}
+
+// The rotation's sine and cosine; the angle is an f32 product, as in the model's own
+// implementations.
+__device__ inline void rotation(int position, float inverse_frequency, float* sine, float* cosine) {
+  double s;
+  double c;
+  sincos(static_cast<double>(static_cast<float>(position) * inverse_frequency), &s, &c);
+  *sine = static_cast<float>(s);
+  *cosine = static_cast<float>(c);
+}
+
+__device__ inline float softplus(float x) {
+  return x > 20.0F ? x : static_cast<float>(log1p(exp(static_cast<double>(x))));
+}
+
+// Element `i` of a cache row, in its dtype.
+__device__ inline float load_cached(const std::byte* row, DType dtype, int i) {
+  return dtype == DType::kF32 ? reinterpret_cast<const float*>(row)[i]
+                              : __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[i]);
+}
+__device__ inline void store_cached(std::byte* row, DType dtype, int i, float value) {
+  if (dtype == DType::kF32) {
+    reinterpret_cast<float*>(row)[i] = value;
+  } else {
+    reinterpret_cast<__nv_bfloat16*>(row)[i] = __float2bfloat16_rn(value);
+  }
+}
+
+__device__ inline size_t cached_bytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : 2;
+}
+
+// As kernels::cache_row and kernels::pooled_row (paging.h), for the device.
+__device__ inline std::byte* cached_row(const KvPages& pages, const int32_t* table, size_t offset,
+                                        int plane, int row, int width) {
+  const int page = row / pages.page_rows;
+  const int in_page = row - page * pages.page_rows;
+  const size_t index = (static_cast<size_t>(plane) * static_cast<size_t>(pages.page_rows) +
+                        static_cast<size_t>(in_page)) *
+                       static_cast<size_t>(width);
+  return pages.base + static_cast<size_t>(table[page]) * pages.page_bytes + offset +
+         index * cached_bytes(pages.dtype);
+}
+__device__ inline std::byte* cached_pooled_row(const KvPages& pages, const int32_t* table,
+                                               int block, int block_tokens, int width) {
+  const int blocks_per_page = pages.page_rows / block_tokens;
+  const int page = block / blocks_per_page;
+  const int in_page = block - page * blocks_per_page;
+  return pages.base + static_cast<size_t>(table[page]) * pages.page_bytes + pages.pooled_offset +
+         static_cast<size_t>(in_page) * static_cast<size_t>(width) * cached_bytes(pages.dtype);
+}
+
+}  // namespace flashlane::kernels::cuda

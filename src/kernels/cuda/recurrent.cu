@@ -1,0 +1,500 @@
+// Gated DeltaNet: the step of a forward, and settling. A row yields and leaves the same bits in a
+// prompt chunk, at any place of a decode window and replayed from its records: each step of the
+// arithmetic is written once, every sum has an order that only the weights' shape chooses. Whoever
+// reads a history, or records that several blocks read, runs before the kernel that rewrites it.
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/device_code.cuh"
+
+namespace flashlane::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kMostDim = kThreads;  // of a head
+
+int64_t blocks_for(int64_t count, int64_t per_block) {
+  return (count + per_block - 1) / per_block;
+}
+
+__device__ int lane_index() {
+  return static_cast<int>(threadIdx.x) % kWarp;
+}
+__device__ int warp_index() {
+  return static_cast<int>(threadIdx.x) / kWarp;
+}
+
+// Channel `c` of row i of a segment whose first row is inputs[0]: tap j looks back taps-1-j rows,
+// into the history before row 0, of which the first `pending_rows` columns are past. kTaps 0: any.
+template <int kTaps>
+__device__ float convolve(const float* __restrict__ inputs, const float* __restrict__ history,
+                          int pending_rows, int64_t channels, int i, int c, const GdnWeights& w) {
+  const int taps = kTaps > 0 ? kTaps : w.taps;
+  const float* before = history + (taps - 1 + pending_rows) * channels;  // where row 0 would be
+  float sum = 0;
+#pragma unroll 4
+  for (int j = 0; j < taps; ++j) {
+    const int source = i + j - (taps - 1);
+    const float* rows = source < 0 ? before : inputs;
+    sum = fmaf(w.conv[int64_t{c} * taps + j], rows[source * channels + c], sum);
+  }
+  return sum;
+}
+
+// One element of `count` columns. The ranges may overlap where `to` is the lower one: what is read
+// later lies above all that has been written.
+__device__ void move_columns(float* to, const float* from, int64_t width, int count) {
+  constexpr int kAtOnce = 8;  // so that loads wait together
+  for (int first = 0; first < count; first += kAtOnce) {
+    float held[kAtOnce] = {};
+#pragma unroll
+    for (int t = 0; t < kAtOnce; ++t) {
+      if (first + t < count) held[t] = from[(first + t) * width];
+    }
+#pragma unroll
+    for (int t = 0; t < kAtOnce; ++t) {
+      if (first + t < count) to[(first + t) * width] = held[t];
+    }
+  }
+}
+
+// Settles one element of a history and puts the segment's inputs behind it: all of a decode
+// segment's, the last `tail` of a prompt segment's. Both pointers are at the element, `inputs` in
+// the segment's first row. A prompt segment without rows settles alone.
+__device__ void keep_history(float* history, const float* inputs, int64_t width, int tail,
+                             Role role, const Segment& segment) {
+  const int kept = role == Role::kDecode ? segment.row_count : min(segment.row_count, tail);
+  const int gone = role == Role::kDecode ? 0 : kept;
+  const int shift = segment.pending_rows + gone;
+  if (shift > 0) move_columns(history, history + shift * width, width, tail - gone);
+  move_columns(history + (tail - gone) * width, inputs + (segment.row_count - kept) * width, width,
+               kept);
+}
+
+// What the kernels of a step share: convolve_kernel, then a recurrence, then finish_kernel.
+struct GdnStep {
+  GdnWeights weights;
+  Segments segments;
+  GdnStates states;
+  int channels = 0;
+  Role role = Role::kPrompt;
+  int rows = 0;
+  float* out = nullptr;
+  const float *qkv = nullptr, *z = nullptr, *b = nullptr, *a = nullptr;
+  float* mixed = nullptr;   // [rows, channels]: convolved; queries and keys normalised
+  float* decays = nullptr;  // [rows, value_heads]: exp(g)
+  float* betas = nullptr;   // [rows, value_heads]
+  float* copies = nullptr;  // a recurrent state per segment; the fast recurrence needs none
+};
+
+// The state's update, of live rows and of replayed ones.
+__device__ float advanced(float state, float decay, float key, float delta) {
+  return fmaf(key, delta, state * decay);
+}
+// `product`: the key with the state before it decays.
+__device__ float delta_of(float value, float beta, float decay, float product) {
+  return beta * (value - decay * product);
+}
+
+// A warp a row and head (of queries, keys or values); its block has the next rows' same head. A
+// lane has up to kOfLane elements.
+template <int kTaps, int kOfLane>
+__global__ __launch_bounds__(kThreads) void convolve_kernel(const __grid_constant__ GdnStep step) {
+  const GdnWeights& w = step.weights;
+  const int units = 2 * w.key_heads + w.value_heads;
+  const int unit = static_cast<int>(blockIdx.x) % units;
+  const int row = static_cast<int>(blockIdx.x) / units * kWarps + warp_index();
+  if (row >= step.rows) return;
+  const int value_head = unit - 2 * w.key_heads;  // negative: a query's or a key's
+  if (value_head >= 0 && lane_index() == 0) {
+    const int64_t at = int64_t{row} * w.value_heads + value_head;
+    const float rate = -exp_f32(w.a_log[value_head]) * softplus(step.a[at] + w.dt_bias[value_head]);
+    step.decays[at] = exp_f32(rate);
+    step.betas[at] = sigmoid_f32(step.b[at]);
+  }
+  const int s = segment_of(step.segments, row);
+  const Segment& segment = step.segments.of[s];
+  const int count = value_head < 0 ? w.key_dim : w.value_dim;
+  const int first = min(unit, 2 * w.key_heads) * w.key_dim + max(value_head, 0) * w.value_dim;
+  const float* inputs = step.qkv + int64_t{segment.first_row} * step.channels;
+  float own[kOfLane];
+#pragma unroll
+  for (int t = 0; t < kOfLane; ++t) {  // also beyond the head's end: so all loads wait together
+    const int c = first + min(lane_index() + t * kWarp, count - 1);
+    own[t] = convolve<kTaps>(inputs, step.states.of[s].conv_history, segment.pending_rows,
+                             step.channels, row - segment.first_row, c, w);
+  }
+  float factor = 0;
+#pragma unroll
+  for (int t = 0; t < kOfLane; ++t) {
+    own[t] = lane_index() + t * kWarp < count ? silu_f32(own[t]) : 0;
+    factor = fmaf(own[t], own[t], factor);
+  }
+  const float scale = unit < w.key_heads ? 1.0F / sqrtf(static_cast<float>(w.key_dim)) : 1.0F;
+  factor = value_head < 0 ? scale / sqrtf(warp_sum(factor) + 1e-6F) : 1.0F;
+  float* mixed = step.mixed + int64_t{row} * step.channels + first;
+#pragma unroll
+  for (int t = 0; t < kOfLane; ++t) {
+    const int d = lane_index() + t * kWarp;
+    if (d < count) mixed[d] = own[t] * factor;
+  }
+}
+
+// The recurrence where key_dim = value_dim = 128. A block has 32 columns of a head's state, a warp
+// eight of them, in registers: four lanes share a column, each with every fourth four keys, so that
+// a warp reads shared memory without conflicts.
+constexpr int kDim = 128;
+constexpr int kParts = 4;
+constexpr int kColumns = 8;  // of a warp
+constexpr int kFastWarps = 4;
+constexpr int kFastThreads = kFastWarps * kWarp;
+constexpr int kBlockColumns = kFastWarps * kColumns;
+constexpr int kTileRows = kMaxWindow;  // so all pending rows, and all of a decode segment, are one
+static_assert(kParts * kColumns == kWarp && kBlockColumns == kWarp);
+
+struct alignas(16) Tile {
+  float keys[kTileRows][kDim];
+  float queries[kTileRows][kDim];
+  float values[kTileRows][kBlockColumns];  // of pending rows: their deltas
+  float decays[kTileRows], betas[kTileRows];
+};
+// What the rows of a tile give, of one warp. Parts of a read-out are added after the last row, so
+// that no row waits for the lanes to meet.
+struct Results {
+  float parts[kTileRows][kParts][kColumns];
+  float deltas[kTileRows][kColumns];
+};
+
+__device__ void stage_rows(Tile& tile, const GdnStep& step, int64_t row, int count, int head,
+                           int first_column) {
+  const GdnWeights& w = step.weights;
+  const int lane = lane_index(), key_width = w.key_heads * kDim;
+  const int key_head = head / (w.value_heads / w.key_heads);
+  for (int r = warp_index(); r < count; r += kFastWarps) {
+    const float* mixed = step.mixed + (row + r) * step.channels;
+    const float* query = mixed + key_head * kDim + 4 * lane;
+    const float* value = mixed + 2 * key_width + head * kDim + first_column;
+    const int64_t at = (row + r) * w.value_heads + head;
+    __pipeline_memcpy_async(&tile.queries[r][4 * lane], query, 16);
+    __pipeline_memcpy_async(&tile.keys[r][4 * lane], query + key_width, 16);
+    if (lane < kBlockColumns / 4) {
+      __pipeline_memcpy_async(&tile.values[r][4 * lane], value + 4 * lane, 16);
+    } else if (lane == kBlockColumns / 4) {
+      __pipeline_memcpy_async(&tile.decays[r], step.decays + at, 4);
+      __pipeline_memcpy_async(&tile.betas[r], step.betas + at, 4);
+    }
+  }
+}
+
+// Records 1 to `count`. Copies of one float: states are not promised to be aligned to more.
+__device__ void stage_records(Tile& tile, const GdnState& state, const GdnWeights& w, int count,
+                              int head, int first_column) {
+  const int lane = lane_index();
+  const int key_head = head / (w.value_heads / w.key_heads);
+  for (int r = warp_index(); r < count; r += kFastWarps) {
+    const float* keys = state.record_keys + ((r + 1) * w.key_heads + key_head) * kDim;
+    const int at = (r + 1) * w.value_heads + head;
+    for (int k = lane; k < kDim; k += kWarp) __pipeline_memcpy_async(&tile.keys[r][k], keys + k, 4);
+    const float* deltas = state.record_deltas + at * kDim + first_column;
+    __pipeline_memcpy_async(&tile.values[r][lane], deltas + lane, 4);
+    if (lane == 0) __pipeline_memcpy_async(&tile.decays[r], state.record_decays + at, 4);
+  }
+}
+
+using Part = float[kDim / kParts];  // a lane's part of a column, a key or a query
+
+__device__ int part_index() {
+  return lane_index() / kColumns;
+}
+// Element e of a part is key key_of(e).
+__device__ int key_of(int e) {
+  return (e / 4 * kParts + part_index()) * 4 + e % 4;
+}
+
+__device__ __forceinline__ void load_part(Part& part, const float* x) {
+#pragma unroll
+  for (int e = 0; e < kDim / kParts; e += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(x + key_of(e));
+    part[e] = four.x, part[e + 1] = four.y, part[e + 2] = four.z, part[e + 3] = four.w;
+  }
+}
+
+__device__ __forceinline__ float part_product(const Part& x, const Part& y) {
+  float sum[4] = {};
+#pragma unroll
+  for (int e = 0; e < kDim / kParts; ++e) sum[e % 4] = fmaf(x[e], y[e], sum[e % 4]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+__device__ __forceinline__ void advance_part(Part& state, float decay, const Part& key,
+                                             float delta) {
+#pragma unroll
+  for (int e = 0; e < kDim / kParts; ++e) state[e] = advanced(state[e], decay, key[e], delta);
+}
+
+// `memory`: the lane's column of the state.
+__device__ __forceinline__ void store_part(float* memory, const Part& state) {
+#pragma unroll
+  for (int e = 0; e < kDim / kParts; ++e) memory[key_of(e) * kDim] = state[e];
+}
+
+// Rows [first, last) of a tile, by one warp.
+__device__ __forceinline__ void run_rows(Part& state, Results& results, const Tile& tile, int first,
+                                         int last) {
+  const int column = lane_index() % kColumns;
+#pragma unroll 2
+  for (int r = first; r < last; ++r) {
+    Part key, query;
+    load_part(key, tile.keys[r]);
+    load_part(query, tile.queries[r]);
+    float product = part_product(state, key);
+    product += __shfl_xor_sync(kAllLanes, product, 2 * kColumns);
+    product += __shfl_xor_sync(kAllLanes, product, kColumns);
+    const float delta = delta_of(tile.values[r][warp_index() * kColumns + column], tile.betas[r],
+                                 tile.decays[r], product);
+    advance_part(state, tile.decays[r], key, delta);
+    results.parts[r][part_index()][column] = part_product(state, query);
+    if (part_index() == 0) results.deltas[r][column] = delta;
+  }
+}
+
+// The read-outs of a tile to `out` and, of a decode segment, the deltas to the records (of row 1
+// on), by one warp for its columns. Both pointers: row 0, the block's first column.
+__device__ void write_rows(const Results& results, float* out, float* records, int64_t stride,
+                           int count) {
+  const int column = lane_index() % kColumns;
+  __syncwarp();
+  for (int r = part_index(); r < count; r += kParts) {
+    const int64_t at = r * stride + warp_index() * kColumns + column;
+    const auto& parts = results.parts[r];
+    out[at] = (parts[0][column] + parts[1][column]) + (parts[2][column] + parts[3][column]);
+    if (records != nullptr && r > 0) records[at] = results.deltas[r][column];
+  }
+  __syncwarp();
+}
+
+// Grid: value heads times slices of columns, segments. Read-outs go to `out`, not yet normalised.
+__global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
+    const __grid_constant__ GdnStep step) {
+  __shared__ Tile tiles[2];
+  __shared__ Results all_results[kFastWarps];
+  constexpr int kSlices = kDim / kBlockColumns;
+  const int head = static_cast<int>(blockIdx.x) / kSlices;
+  const int first_column = static_cast<int>(blockIdx.x) % kSlices * kBlockColumns;
+  const Segment& segment = step.segments.of[blockIdx.y];
+  const GdnState& kept = step.states.of[blockIdx.y];
+  const bool decode = step.role == Role::kDecode;
+  const int rows = segment.row_count;
+  const int replays = max(segment.pending_rows - 1, 0);
+  const int64_t stride = int64_t{step.weights.value_heads} * kDim;
+  const int64_t to_column = head * kDim + first_column;
+  Results& results = all_results[warp_index()];
+
+  stage_records(tiles[1], kept, step.weights, replays, head, first_column);
+  __pipeline_commit();
+  stage_rows(tiles[0], step, segment.first_row, min(rows, kTileRows), head, first_column);
+  __pipeline_commit();
+  const int column = warp_index() * kColumns + lane_index() % kColumns;  // of the block's
+  float* memory = kept.recurrent + head * kDim * kDim + first_column + column;
+  Part state;
+#pragma unroll
+  for (int e = 0; e < kDim / kParts; ++e) state[e] = memory[key_of(e) * kDim];
+  __pipeline_wait_prior(1);
+  __syncthreads();
+  for (int r = 0; r < replays; ++r) {
+    Part key;
+    load_part(key, tiles[1].keys[r]);
+    advance_part(state, tiles[1].decays[r], key, tiles[1].values[r][column]);
+  }
+  __syncthreads();  // tile 1 is free, and the block's columns of the deltas are read
+  for (int base = 0; base < rows; base += kTileRows) {
+    const Tile& tile = tiles[base / kTileRows % 2];
+    const int count = min(rows - base, kTileRows);
+    const int64_t row = segment.first_row + base;
+    stage_rows(tiles[(base / kTileRows + 1) % 2], step, row + kTileRows,
+               min(rows - base - kTileRows, kTileRows), head, first_column);
+    __pipeline_commit();
+    __pipeline_wait_prior(1);
+    __syncthreads();
+    const int first = decode && base == 0 ? 1 : 0;
+    if (first == 1) {
+      run_rows(state, results, tile, 0, 1);
+      store_part(memory, state);  // and goes on with a copy: later rows may be rolled back
+    }
+    run_rows(state, results, tile, first, count);
+    write_rows(results, step.out + row * stride + to_column,
+               decode ? kept.record_deltas + to_column : nullptr, stride, count);
+    __syncthreads();  // before the next tile but one goes here
+  }
+  if (!decode) store_part(memory, state);
+}
+
+// The recurrence of other shapes: the state stays in memory, a thread has a column of it.
+__device__ float column_product(const float* column, const float* x, const GdnWeights& w) {
+  float sum = 0;
+  for (int k = 0; k < w.key_dim; ++k) sum = fmaf(column[k * w.value_dim], x[k], sum);
+  return sum;
+}
+__device__ void advance_column(float* to, const float* from, float decay, const float* key,
+                               float delta, const GdnWeights& w) {
+  for (int k = 0; k < w.key_dim; ++k) {
+    to[k * w.value_dim] = advanced(from[k * w.value_dim], decay, key[k], delta);
+  }
+}
+
+__global__ __launch_bounds__(kThreads) void any_recurrence_kernel(
+    const __grid_constant__ GdnStep step) {
+  const GdnWeights& w = step.weights;
+  const int head = static_cast<int>(blockIdx.x);
+  const int key_head = head / (w.value_heads / w.key_heads);
+  const int v = static_cast<int>(threadIdx.x);
+  const Segment& segment = step.segments.of[blockIdx.y];
+  const GdnState& state = step.states.of[blockIdx.y];
+  if (v >= w.value_dim) return;
+  const int64_t state_size = int64_t{w.value_heads} * w.key_dim * w.value_dim;
+  const int64_t in_state = int64_t{head} * w.key_dim * w.value_dim + v;
+  float* kept = state.recurrent + in_state;
+  float* copy = step.copies + blockIdx.y * state_size + in_state;
+  for (int row = 1; row < segment.pending_rows; ++row) {
+    const int at = row * w.value_heads + head;
+    advance_column(kept, kept, state.record_decays[at],
+                   state.record_keys + (row * w.key_heads + key_head) * w.key_dim,
+                   state.record_deltas[at * w.value_dim + v], w);
+  }
+  for (int i = 0; i < segment.row_count; ++i) {
+    const int64_t row = segment.first_row + i;
+    const bool ahead = step.role == Role::kDecode && i > 0;  // may be rolled back
+    const float* from = ahead && i > 1 ? copy : kept;
+    float* to = ahead ? copy : kept;
+    const int64_t at = row * w.value_heads + head;
+    const float* mixed = step.mixed + row * step.channels;
+    const float* query = mixed + key_head * w.key_dim;
+    const float* key = query + w.key_heads * w.key_dim;
+    const float* values = mixed + 2 * w.key_heads * w.key_dim + head * w.value_dim;
+    const float delta =
+        delta_of(values[v], step.betas[at], step.decays[at], column_product(from, key, w));
+    advance_column(to, from, step.decays[at], key, delta, w);
+    step.out[at * w.value_dim + v] = column_product(to, query, w);
+    if (ahead) state.record_deltas[(i * w.value_heads + head) * w.value_dim + v] = delta;
+  }
+}
+
+// Norm and gate of one row and head, in place, by a warp.
+__device__ void finish_head(const GdnStep& step, int64_t index) {
+  const GdnWeights& w = step.weights;
+  float* y = step.out + index * w.value_dim;
+  const float* z = step.z + index * w.value_dim;
+  const float scale = warp_rms_scale(y, w.value_dim, w.eps);
+  for (int v = lane_index(); v < w.value_dim; v += kWarp) {
+    const float gate = w.output_gate == Gate::kSigmoid ? sigmoid_f32(z[v]) : silu_f32(z[v]);
+    y[v] = y[v] * scale * w.norm_gain[v] * gate;
+  }
+}
+
+// What a segment leaves of channel `c`, and those records that several blocks of the recurrence
+// read: where c is a key's channel the keys, and the decays of value head c.
+__device__ void keep_channel(const GdnStep& step, int s, int c) {
+  const Segment& segment = step.segments.of[s];
+  const GdnState& state = step.states.of[s];
+  const GdnWeights& w = step.weights;
+  const int64_t channels = step.channels;
+  keep_history(state.conv_history + c, step.qkv + segment.first_row * channels + c, channels,
+               w.taps - 1, step.role, segment);
+  if (step.role != Role::kDecode) return;
+  const int key_width = w.key_heads * w.key_dim;
+  const bool is_key = c / key_width == 1;
+  const int heads = w.value_heads;
+  for (int i = 1; i < segment.row_count; ++i) {
+    const int64_t row = segment.first_row + i;
+    if (is_key) state.record_keys[i * key_width + c % key_width] = step.mixed[row * channels + c];
+    if (c < heads) state.record_decays[i * heads + c] = step.decays[row * heads + c];
+  }
+}
+
+// The first `norm_blocks` blocks finish outputs, a warp a row and head; the others keep what
+// segments leave, a thread a channel.
+__global__ __launch_bounds__(kThreads) void finish_kernel(const __grid_constant__ GdnStep step,
+                                                          int norm_blocks) {
+  const int block = static_cast<int>(blockIdx.x) - norm_blocks;
+  if (block < 0) {
+    const int64_t index = int64_t{blockIdx.x} * kWarps + warp_index();
+    if (index < int64_t{step.rows} * step.weights.value_heads) finish_head(step, index);
+    return;
+  }
+  const int of_segment = (step.channels + kThreads - 1) / kThreads;
+  const int c = block % of_segment * kThreads + static_cast<int>(threadIdx.x);
+  if (c < step.channels) keep_channel(step, block / of_segment, c);
+}
+
+constexpr int64_t kAlignment = 4;  // floats: rows of the fast shape are read four at a time
+
+bool has_fast_shape(const GdnWeights& w) {
+  return w.key_dim == kDim && w.value_dim == kDim;
+}
+
+void launch_recurrence(cudaStream_t stream, const GdnStep& step) {
+  dim3 grid(static_cast<unsigned>(step.weights.value_heads),
+            static_cast<unsigned>(step.segments.count));
+  if (has_fast_shape(step.weights)) {
+    grid.x *= kDim / kBlockColumns;
+    recurrence_kernel<<<grid, kFastThreads, 0, stream>>>(step);
+  } else {
+    any_recurrence_kernel<<<grid, kThreads, 0, stream>>>(step);
+  }
+}
+
+void launch_finish(cudaStream_t stream, const GdnStep& step) {
+  const int64_t norms = blocks_for(int64_t{step.rows} * step.weights.value_heads, kWarps);
+  const int64_t blocks = norms + step.segments.count * blocks_for(step.channels, kThreads);
+  finish_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(step,
+                                                                        static_cast<int>(norms));
+}
+
+}  // namespace
+
+int64_t gdn_scratch_floats(int rows, const GdnWeights& weights) {
+  const int64_t per_row = weights.channels() + 2 * int64_t{weights.value_heads};
+  const int64_t state = int64_t{weights.value_heads} * weights.key_dim * weights.value_dim;
+  const int64_t copies = has_fast_shape(weights) ? 0 : std::min(rows, kMostSegments);
+  return rows * per_row + copies * state + kAlignment;
+}
+
+void launch_gdn_step(cudaStream_t stream, float* out, const float* qkv, const float* z,
+                     const float* b, const float* a, Role role, int rows, const Segments& segments,
+                     const GdnStates& states, const GdnWeights& weights, float* scratch) {
+  if (rows == 0) return;
+  const auto beyond = reinterpret_cast<uintptr_t>(scratch) / sizeof(float) % kAlignment;
+  GdnStep step = {weights, segments, states, weights.channels(), role, rows, out, qkv, z, b, a};
+  step.mixed = scratch + (kAlignment - static_cast<int64_t>(beyond)) % kAlignment;
+  step.decays = step.mixed + int64_t{rows} * step.channels;
+  step.betas = step.decays + int64_t{rows} * weights.value_heads;
+  step.copies = step.betas + int64_t{rows} * weights.value_heads;
+
+  const int64_t units = 2 * weights.key_heads + weights.value_heads;
+  const auto blocks = static_cast<unsigned>(blocks_for(rows, kWarps) * units);
+  if (weights.taps == 4 && has_fast_shape(weights)) {
+    convolve_kernel<4, kDim / kWarp><<<blocks, kThreads, 0, stream>>>(step);
+  } else {
+    convolve_kernel<0, kMostDim / kWarp><<<blocks, kThreads, 0, stream>>>(step);
+  }
+  launch_recurrence(stream, step);
+  launch_finish(stream, step);
+}
+
+void launch_settle_gdn(cudaStream_t stream, const GdnState& state, int pending_rows,
+                       const GdnWeights& weights) {
+  if (pending_rows == 0) return;
+  // A prompt segment without rows: the same kernels do only what comes before its first row.
+  GdnStep step;
+  step.weights = weights;
+  step.channels = weights.channels();
+  step.segments.count = 1;
+  step.segments.of[0].pending_rows = pending_rows;
+  step.states.of[0] = state;
+  if (pending_rows > 1) launch_recurrence(stream, step);
+  launch_finish(stream, step);
+}
+
+}  // namespace flashlane::kernels::cuda

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""What tools/check --device runs on a machine with a GPU, where nothing can be built or installed.
+
+    tools/device_check.py correct BINARY KERNELS_TEST
+    tools/device_check.py speed BINARY KERNELS_TEST
+
+correct: every op against the reference and by the row rule; the fixtures; 20 prompts drafted, plain
+and sampled, with one hash each; replies over HTTP alone, in company, resumed, grown through sessions,
+over every form of pages, handed over by the lone driver; the memory checker over a small model.
+speed: `bench` on the bundled model and on layers of the true shape. Every step says what it counted;
+exit code 1 when one failed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROMPTS = json.loads((ROOT / "tests" / "cli" / "prompts.json").read_text())
+NANO = ROOT / "models" / "flash-next-nano-6bit"
+# Of a script of tests/conformance: what its arguments ask for, and they take seconds.
+SERVED = {"smoke": ["16"], "prompt_cache": ["2"], "pages": ["600"], "sessions": ["600"],
+          "lone": ["400"], "snapshots": []}
+
+
+class Failed(Exception):
+    """One line for people."""
+
+
+def run(*command, **environment):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          env={**os.environ, **environment}, check=False)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise Failed("\n".join([f"exit code {done.returncode}: {command[0]}", *said[-15:]]))
+    return done.stdout + done.stderr
+
+
+def kernels(options):
+    said = run(options.kernels_test, "--gtest_filter=Parity.*:RowRule.*", "--gtest_brief=1")
+    return re.search(r"(\d+) tests? from .* ran", said).group(0)
+
+
+def fixtures(options):
+    told = []
+    for folder, model, only in (("micro_a", ROOT / "tests/fixtures/micro_a", []),
+                                ("nano", NANO, ["--only", "code", "prose", "count", "copy", "edit",
+                                                "eos", "long700", "long3000"])):
+        said = run(sys.executable, ROOT / "tools/compare_fixtures.py", "--binary", options.binary,
+                   "--backend", "cuda", "--fixtures", ROOT / "tests/fixtures" / folder, "--model",
+                   model, *only)
+        told += said.strip().splitlines()
+    return "\n".join(told)
+
+
+def reply(options, prompt, *arguments):
+    chat = ["--no-thinking"] if prompt["via"] == "chat" else []
+    said = run(options.binary, "generate", "--backend", "cuda", f"--{prompt['via']}={prompt['text']}",
+               "--max-tokens", "64", "--json", *chat, *arguments)
+    return json.loads(said[said.index("{"):])
+
+
+def replies(options):
+    accepted = drafted = 0
+    for prompt in PROMPTS:
+        for sampling in ([], ["--temperature", "0.8", "--seed", "5"]):
+            ours = reply(options, prompt, *sampling)
+            if ours["token_sha"] != reply(options, prompt, "--no-drafts", *sampling)["token_sha"]:
+                raise Failed(f"drafted is not plain: {prompt['text'][:60]} {sampling}")
+            accepted += ours["drafts"]["accepted"]
+            drafted += ours["drafts"]["drafted"]
+    return f"{2 * len(PROMPTS)} replies equal drafted and plain; {accepted} of {drafted} drafts stood"
+
+
+def served(name):
+    def check(options):
+        said = run(sys.executable, ROOT / "tests/conformance" / f"{name}_test.py", options.binary,
+                   *SERVED[name], TEST_BACKEND="cuda")
+        return "; ".join(line for line in said.splitlines()
+                         if re.search(r"^Ran |comparisons|equal", line))
+    check.__name__ = f"served, {name}"
+    return check
+
+
+def memory_checker(options):
+    checker = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    said = run(checker, "--error-exitcode", "9", options.binary, "generate", "--backend", "cuda",
+               "--model", "synth:tiny", "--prompt-ids", options.ids, "--max-tokens", "12")
+    return next(line for line in said.splitlines() if "ERROR SUMMARY" in line)
+
+
+def bench(*arguments):
+    def check(options):
+        return run(options.binary, "bench", "--backend", "cuda", *arguments)
+    check.__name__ = "bench " + " ".join(arguments)
+    return check
+
+
+STEPS = {
+    "correct": [kernels, fixtures, replies, *map(served, SERVED), memory_checker],
+    "speed": [
+        bench("--prompt-file", str(ROOT / "bench/prompts/code.txt"), "--prompt-tokens", "512",
+              "--probe-mib", "64"),
+        bench("--model", "synth:true,layers=4,format=q6g64", "--prompt-tokens", "512",
+              "--decode-tokens", "64", "--drafts", "off", "--unpriced", "--probe-mib", "64"),
+    ],
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=STEPS)
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("kernels_test", type=pathlib.Path)
+    options = parser.parse_args()
+    options.binary = options.binary.resolve()
+    options.ids = ROOT / "tests" / "cli" / "short_ids.json"
+    failed = 0
+    for step in STEPS[options.mode]:
+        began = time.monotonic()
+        try:
+            told, word = step(options), "ok"
+        except Failed as failure:
+            told, word = str(failure), "FAILED"
+            failed += 1
+        print(f"{told}\n== {step.__name__}: {word}, {time.monotonic() - began:.1f} s", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
