@@ -42,9 +42,18 @@ def run(*command, **environment):
     return done.stdout + done.stderr
 
 
+def gpu(options):
+    """Else the rest would say nothing of a GPU."""
+    found = json.loads(run(options.binary, "--version", "--json"))["cuda"]
+    if found is None:
+        raise Failed("no GPU, or a build without CUDA")
+    return json.dumps(found)
+
+
 def kernels(options):
-    said = run(options.kernels_test, "--gtest_filter=Parity.*:RowRule.*", "--gtest_brief=1")
-    return re.search(r"(\d+) tests? from .* ran", said).group(0)
+    said = run(options.kernels_test, "--gtest_filter=Parity.*:RowRule.*", "--gtest_brief=1",
+               TEST_BACKEND="cuda")
+    return next(line for line in said.splitlines() if "ran" in line)
 
 
 def fixtures(options):
@@ -103,8 +112,9 @@ def bench(*arguments):
 
 
 STEPS = {
-    "correct": [kernels, fixtures, replies, *map(served, SERVED), memory_checker],
+    "correct": [gpu, kernels, fixtures, replies, *map(served, SERVED), memory_checker],
     "speed": [
+        gpu,
         bench("--prompt-file", str(ROOT / "bench/prompts/code.txt"), "--prompt-tokens", "512",
               "--probe-mib", "64"),
         bench("--model", "synth:true,layers=4,format=q6g64", "--prompt-tokens", "512",
@@ -127,8 +137,8 @@ def main():
         began = time.monotonic()
         try:
             told, word = step(options), "ok"
-        except Failed as failure:
-            told, word = str(failure), "FAILED"
+        except (Failed, OSError, ValueError, KeyError, StopIteration) as failure:
+            told, word = f"{type(failure).__name__}: {failure}", "FAILED"
             failed += 1
         print(f"{told}\n== {step.__name__}: {word}, {time.monotonic() - began:.1f} s", flush=True)
     sys.exit(1 if failed else 0)

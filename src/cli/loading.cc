@@ -79,7 +79,7 @@ Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::Runner
   ASSIGN_OR_RETURN(plan.runner, runner::runner_memory(outline.shape, options));
   plan.process_bytes = process_size(outline.location);
   plan.file_bytes = memory.weights.file_bytes();
-  plan.available_bytes = available_memory();
+  plan.available_bytes = model::available_memory_of(outline.backend_options);
   return plan;
 }
 
@@ -88,7 +88,7 @@ MemoryLimit memory_limit(const ModelOptions& options) {
     return {.bytes = static_cast<size_t>(std::min(*options.memory_limit_gib * kGib, 0x1p62)),
             .asked = true};
   }
-  const std::optional<size_t> total = total_memory();
+  const std::optional<size_t> total = model::total_memory_of(options.backend_options());
   if (!total) return {};
   return {.bytes = static_cast<size_t>(static_cast<double>(*total) * kDefaultMemoryShare)};
 }
@@ -98,9 +98,10 @@ Status check_memory_limit(const MemoryPlan& plan, const ModelOptions& options) {
   if (!limit.bytes || plan.total_bytes() <= *limit.bytes) return {};
   if (!limit.asked) {
     return invalid(
-        "the memory plan needs {} bytes; {:.0f} % of this machine's memory are {}, and "
+        "the memory plan needs {} bytes; {:.0f} % of this {}'s memory are {}, and "
         "--memory-limit-gib can allow more",
-        plan.total_bytes(), kDefaultMemoryShare * 100, *limit.bytes);
+        plan.total_bytes(), kDefaultMemoryShare * 100,
+        options.backend_options().backend == "cuda" ? "GPU" : "machine", *limit.bytes);
   }
   return invalid("the memory plan needs {} bytes, --memory-limit-gib {} allows {}",
                  plan.total_bytes(), *options.memory_limit_gib, *limit.bytes);

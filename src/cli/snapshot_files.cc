@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "kernels/gpu.h"
 #include "memory/state_packer.h"
 
 namespace flashlane::cli {
@@ -69,11 +70,13 @@ Result<std::string> state_key(const ModelOutline& outline, const runner::RunnerO
                    file_sha("/proc/self/exe", std::numeric_limits<size_t>::max()));
   ASSIGN_OR_RETURN(const std::string model, model_identity(outline.location));
   const kernels::BackendInfo& backend = outline.backend;
-  return sha256_hex(fmt::format(
-      "{}\n{}\n{} {} {} kv {}\npages {} {} map {:016x} head {}\n", program, model, backend.name,
-      backend.isa, backend.activations, runner.kv_dtype == DType::kF32 ? "f32" : "bf16",
-      storage.pool.page_rows(), storage.pool.page_bytes(),
-      memory::packing_hash(storage.pool.packing()), runner.max_draft > 0));
+  const auto gpu = backend.name == "cuda" ? kernels::first_gpu() : std::nullopt;
+  return sha256_hex(
+      fmt::format("{}\n{}\n{} {} {} kv {}\npages {} {} map {:016x} head {}\n", program, model,
+                  backend.name, gpu ? gpu->name + " " + backend.isa : backend.isa,
+                  backend.activations, runner.kv_dtype == DType::kF32 ? "f32" : "bf16",
+                  storage.pool.page_rows(), storage.pool.page_bytes(),
+                  memory::packing_hash(storage.pool.packing()), runner.max_draft > 0));
 }
 
 }  // namespace
@@ -82,11 +85,12 @@ void add_snapshot_options(OptionTable& table, SnapshotOptions& options) {
   table.number("spill-gib", options.spill_gib, 0, kMostGib,
                "most GiB of files for kept states of prompts: each is written soon after it was "
                "kept, so that those that memory has no room for any more are read back when a "
-               "prompt begins like them; those that were not used for longest go first; default "
+               "prompt begins like them; those written or read longest ago go first; default "
                "8 with --snapshot-dir, else 0 = no files");
   table.text("snapshot-dir", options.directory, {},
              "directory of those files, where they outlive the server and the next one goes on "
-             "from them; default: one in the temporary folder that goes with the server");
+             "from them; default: one in the temporary folder, which should not be kept in memory; "
+             "it goes with the server");
 }
 
 Result<std::shared_ptr<runner::Snapshots>> open_snapshots(const SnapshotOptions& options,
@@ -114,7 +118,7 @@ Result<std::shared_ptr<runner::Snapshots>> open_snapshots(const SnapshotOptions&
   auto snapshots =
       options.directory
           ? runner::Snapshots::open(*options.directory, std::move(key), page_bytes, bytes)
-          : runner::Snapshots::open_own(temporary, std::move(key), page_bytes, bytes);
+          : runner::Snapshots::open_own(temporary, key, page_bytes, bytes);
   if (!snapshots.ok()) {
     return Error{snapshots.error().code,
                  fmt::format("--{}: {}", options.directory ? "snapshot-dir" : "spill-gib",

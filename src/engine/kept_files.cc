@@ -73,7 +73,9 @@ void KeptFiles::loaded(Scheduler& scheduler, const UnderWay& job, const Status& 
     stored_.insert(job.id.value);
   } else if (status.error().code != ErrorCode::kCancelled) {
     tell(status.error().message);
-    snapshots_->remove(job.entry);
+    // What can't be read now may be read by another process; only what is damaged goes.
+    const bool damaged = status.error().code == ErrorCode::kInvalidArgument;
+    damaged ? snapshots_->remove(job.entry) : snapshots_->forget(job.entry.path);
   }
 }
 
@@ -101,7 +103,8 @@ bool KeptFiles::ready(Scheduler& scheduler, std::span<const int32_t> prompt) {
   const auto size = static_cast<int>(file->tokens.size());
   if (size < cache.find(prompt).position + least_gain_) return true;
   if (cache.entry_pages(size) != file->pages) return true;
-  if (under_way_) return false;
+  if (under_way_ && under_way_->load) return false;
+  abandon_save(scheduler);
   auto kept = scheduler.adopt_state(file->tokens);
   if (!kept) return true;
   under_way_ = UnderWay{*file, kept->entry, std::move(kept->pages), true};
@@ -118,6 +121,18 @@ KeptFiles::UnderWay KeptFiles::saving(const memory::PromptCache& cache, memory::
           .id = id,
           .pages = {pages.begin(), pages.end()},
           .load = false};
+}
+
+// It is written again later, from its beginning.
+void KeptFiles::abandon_save(Scheduler& scheduler) {
+  if (!under_way_) return;
+  worker_->give_up();
+  const std::optional<Status> done = worker_->take_result();
+  const UnderWay job = *std::exchange(under_way_, std::nullopt);
+  scheduler.release_state(job.id);
+  count_saved(*done);
+  if (!done->ok()) stored_.erase(job.id.value);
+  looked_at_ = -1;
 }
 
 void KeptFiles::save_next(Scheduler& scheduler) {

@@ -1,9 +1,9 @@
 // KeptFiles: the tier below the arena of kept states, a directory of files. Every state gets a file
 // soon after it was kept, by a thread of its own that the engine hands pages between steps; so what
-// the arena evicts is not lost, and a prompt that begins like it has it read back before it is
-// submitted. At load the arena takes those that were used last, as far as it has room; at the end
-// the rest get their files. Belongs to the engine's thread. Whatever fails is told and costs a
-// state, never a reply.
+// the arena evicts later is not lost, and a prompt that begins like it has it read back before it
+// is submitted. Reading goes before writing. At load the arena takes those that were used last, as
+// far as it has room; at the end the rest get their files. Belongs to the engine's thread. Whatever
+// fails is told and costs a state, never a reply.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,7 @@ class KeptFiles {
   void save_now(const memory::PromptCache& cache, memory::EntryId id, StepDevice& device);
   void copy(const UnderWay& job, StepDevice& device, int first, std::span<std::byte> pages) const;
   void loaded(scheduler::Scheduler& scheduler, const UnderWay& job, const Status& status);
+  void abandon_save(scheduler::Scheduler& scheduler);
   void count_saved(const Status& status);
   void tell(const std::string& line) const;
 

@@ -27,8 +27,9 @@ class StepDevice {
   // Waits for the oldest step that was started and has not been finished; there is one.
   virtual Result<scheduler::StepResult> finish() = 0;
 
-  // Kept states, for those who carry them over to another process; nothing is under way. Page
-  // number `index` of one of so many rows, zero beside what belongs to it, and back.
+  // Kept states, for those who carry them to another place and back. Steps may be under way; none
+  // of them writes these pages. Page number `index` of one of so many rows, zero beside what
+  // belongs to it, and back.
   virtual void read_kept(std::span<const memory::PageId> pages, int index, int rows,
                          std::span<std::byte> out);
   virtual void write_kept(memory::PageId page, std::span<const std::byte> in);

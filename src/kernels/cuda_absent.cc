@@ -12,4 +12,8 @@ std::optional<Gpu> first_gpu() {
   return std::nullopt;
 }
 
+std::optional<size_t> free_gpu_memory() {
+  return std::nullopt;
+}
+
 }  // namespace flashlane::kernels

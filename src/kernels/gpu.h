@@ -1,6 +1,7 @@
 // The GPU that the cuda backend would run on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,5 +16,6 @@ struct Gpu {
 
 // None where there is none, or the build has no CUDA.
 std::optional<Gpu> first_gpu();
+std::optional<size_t> free_gpu_memory();
 
 }  // namespace flashlane::kernels

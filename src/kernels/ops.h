@@ -39,6 +39,7 @@ struct OpsLimits {
   int vocabulary = 0;
   int context = 0;  // most positions of a sequence
   int top_experts = 0;
+  int gdn_head_dim = 0;  // the wider of keys and values
   int expert_width = 0;  // the wider of routed and shared
   int expert_input = 0;  // columns of an expert's input
   int low_rank = 0;

@@ -79,6 +79,7 @@ kernels::OpsLimits ops_limits(const ModelShape& shape, int max_rows, int context
   limits.vocabulary = shape.vocabulary;
   limits.context = context;
   limits.top_experts = shape.top_experts;
+  limits.gdn_head_dim = std::max(shape.gdn_key_dim, shape.gdn_value_dim);
   limits.expert_width = std::max(shape.expert_width, shape.shared_width);
   limits.expert_input = shape.hidden;
   limits.low_rank = shape.low_rank;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/process_memory.h"
+#include "kernels/gpu.h"
 #include "model/synth.h"
 
 namespace flashlane::model {
@@ -159,8 +160,9 @@ ModelMemory memory_of(Weights& weights, const kernels::Ops& ops, int max_rows, i
 Status check_room(const ModelLocation& location, const ModelMemory& memory,
                   const LoadOptions& options) {
   const size_t needed = memory.anonymous_bytes() + options.more_bytes;
-  const std::optional<size_t> available =
-      options.available_bytes.has_value() ? options.available_bytes : available_memory();
+  const std::optional<size_t> available = options.available_bytes.has_value()
+                                              ? options.available_bytes
+                                              : available_memory_of(options.backend);
   if (!available.has_value() || needed <= *available) return {};
   return error(ErrorCode::kNoCapacity,
                "{}: it needs {} bytes, but only {} bytes of memory are available", location.name,
@@ -224,6 +226,16 @@ Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options) {
     return kernels::make_cuda_ops();
   }
   return invalid("backend is \"{}\", expected auto, reference, cpu or cuda", options.backend);
+}
+
+std::optional<size_t> total_memory_of(const BackendOptions& options) {
+  if (options.backend != "cuda") return total_memory();
+  const auto gpu = kernels::first_gpu();
+  return gpu ? std::optional(static_cast<size_t>(gpu->memory_bytes)) : std::nullopt;
+}
+
+std::optional<size_t> available_memory_of(const BackendOptions& options) {
+  return options.backend == "cuda" ? kernels::free_gpu_memory() : available_memory();
 }
 
 Result<ModelMemory> model_memory(const ModelLocation& location, const BackendOptions& backend,

@@ -30,11 +30,16 @@ Result<ModelLocation> locate_model(const std::string& model);
 Result<ModelShape> read_shape(const ModelLocation& location);
 
 struct BackendOptions {
-  std::string backend = "auto";  // auto, reference, cpu
+  std::string backend = "auto";  // auto, reference, cpu, cuda
   std::string isa = "auto";
   int threads = 0;  // 0 = all cores
 };
 Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options);
+
+// The memory of what computes: the GPU's for the cuda backend, else the machine's. Nothing where it
+// can't be told.
+std::optional<size_t> total_memory_of(const BackendOptions& options);
+std::optional<size_t> available_memory_of(const BackendOptions& options);
 
 struct LoadOptions {
   BackendOptions backend;

@@ -113,8 +113,8 @@ struct Runner::State {
   float* wide_row(int row) {
     return activations.streams + static_cast<size_t>(row) * static_cast<size_t>(wide);
   }
-  // Towards the front, one at a time, since they may overlap.
-  void move_rows(int to, int from, int count) {
+  void move_rows(int to, int from, int count) {  // to the front, one by one: they may overlap
+    CHECK_LE(to, from);
     for (int i = 0; to < from && i < count; ++i) {
       memory.copy(wide_row(to + i), wide_row(from + i), row_bytes(1));
     }

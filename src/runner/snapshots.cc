@@ -243,8 +243,10 @@ Result<Snapshots::Entry> Snapshots::read_header(File& file, const std::string& p
     return error(ErrorCode::kNotFound, "{} was made with another model, layout or build", path);
   }
   constexpr uint64_t kMost = std::numeric_limits<int>::max();
+  // Every row takes a byte of a page at least: no header makes us ask for more than its file holds.
+  const auto rows = checked_mul(static_cast<size_t>(std::min(header.pages, kMost)), page_bytes_);
   if (header.page_bytes != page_bytes_ || header.tokens < 1 || header.tokens > kMost ||
-      header.pages < 1 || header.pages > kMost ||
+      (rows && header.tokens > *rows) || header.pages < 1 || header.pages > kMost ||
       file_bytes(header.tokens, header.pages) != static_cast<size_t>(status.st_size)) {
     return damaged(path,
                    fmt::format("{} tokens and {} pages of {} bytes are not {} bytes", header.tokens,
@@ -297,7 +299,9 @@ void Snapshots::make_room(size_t bytes) {
   for (fs::directory_iterator at(directory_, code), end; !code && at != end; at.increment(code)) {
     if (at->path().extension() != kSuffix) continue;
     std::error_code gone;
+    if (!at->is_regular_file(gone) || gone) continue;
     const auto size = at->file_size(gone);
+    if (gone) continue;
     const auto used = at->last_write_time(gone);
     if (gone) continue;
     others.push_back({at->path(), size, used});
@@ -316,7 +320,10 @@ void Snapshots::make_room(size_t bytes) {
 Status Snapshots::save(std::span<const int32_t> tokens, int pages, const CopyPages& copy_in) {
   CHECK(!tokens.empty() && pages >= 1);
   const std::string path = path_of(tokens);
-  if (::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  if (::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0) {
+    know(tokens, {.path = path, .pages = pages});
+    return {};
+  }
   const size_t bytes = file_bytes(tokens.size(), static_cast<size_t>(pages));
   if (bytes > limit_bytes_) {
     return error(ErrorCode::kNoCapacity, "a state of {} tokens takes {} bytes; {} may hold {}",

@@ -61,6 +61,8 @@ class Snapshots {
   // What `copy_out` was given is worth nothing unless load succeeds.
   Status load(const Entry& entry, const CopyPages& copy_out) const;
   void remove(const Entry& entry) noexcept;
+  // It is not found any more; its file stays.
+  void forget(const std::string& path) noexcept;
 
   size_t page_bytes() const { return page_bytes_; }
   bool outlives_process() const { return !own_; }
@@ -87,7 +89,6 @@ class Snapshots {
                      const CopyPages& copy_in) const;
   void make_room(size_t bytes);
   void know(std::span<const int32_t> tokens, Known known);
-  void forget(const std::string& path) noexcept;
   void clear() const noexcept;
 
   std::string directory_;

@@ -243,9 +243,7 @@ TEST_F(KeptFilesTest, ADiskThatTakesNothingSaysSoOnce) {
   EXPECT_EQ(engine_->status().snapshots_saved, 0);
 }
 
-// Both requests wait for files: one more is read while the first one's client goes, the engine
-// stops, or nobody does anything.
-TEST_F(KeptFilesTest, ThoseThatWaitForAFileCanBeCancelled) {
+TEST_F(KeptFilesTest, ACancelBesideOneThatWaitsForAFileEndsOneAlone) {
   keep_two();
   gate_.close();
   Reply running = engine_->submit(prompt_of(7)).value();

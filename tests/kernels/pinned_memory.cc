@@ -1,6 +1,6 @@
 // Where a GPU is used, all memory that this program asks `new` for is host memory that the GPU can
 // read and write, so that the tests give every backend the same plain vectors. Slow, and only for
-// tests. Blocks are powers of two, of one region; what does not fit comes from malloc.
+// tests. Blocks are powers of two, of one region; what does not fit comes from elsewhere.
 #ifdef FLASHLANE_CUDA
 #include <cuda_runtime_api.h>
 
@@ -22,7 +22,7 @@ class PinnedRegion {
  public:
   void* allocate(size_t bytes) {
     const size_t block = std::bit_ceil(std::max(bytes, kLeastBlock));
-    if (block > kRegion / 4 || !start()) return std::malloc(bytes);
+    if (block > kRegion / 4 || !start()) return aside(block);
     const auto size_class = static_cast<size_t>(std::countr_zero(block));
     std::lock_guard lock(mutex_);
     if (Free* first = free_[size_class]) {
@@ -30,7 +30,7 @@ class PinnedRegion {
       return first;
     }
     const size_t place = (used_ + block - 1) / block * block;
-    if (place + block > kRegion) return std::malloc(bytes);
+    if (place + block > kRegion) return aside(block);
     used_ = place + block;
     return base_ + place;
   }
@@ -51,6 +51,11 @@ class PinnedRegion {
   struct Free {
     Free* next;
   };
+
+  // As aligned as a block of the region would be, up to a page.
+  static void* aside(size_t block) {
+    return std::aligned_alloc(std::min(block, size_t{4096}), block);
+  }
 
   // CUDA's own start may ask for memory, which then is not from here.
   bool start() {
@@ -87,7 +92,7 @@ void* operator new(size_t bytes) {
   return pointer;
 }
 void* operator new(size_t bytes, std::align_val_t alignment) {
-  return operator new(std::max(bytes, static_cast<size_t>(alignment)));
+  return operator new(std::max(bytes, static_cast<size_t>(alignment)));  // blocks lie at multiples
 }
 void operator delete(void* pointer) noexcept {
   region().release(pointer, 0);

@@ -12,8 +12,11 @@ constexpr size_t kLeastStaging = size_t{1} << 22;
 
 bool on_device(const void* pointer) {
   cudaPointerAttributes attributes = {};
-  return cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess &&
-         attributes.type == cudaMemoryTypeDevice;
+  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeDevice;
 }
 
 }  // namespace

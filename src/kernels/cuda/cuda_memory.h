@@ -4,10 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <span>
-#include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "base/check.h"
 #include "tensor/memory.h"

@@ -62,6 +62,15 @@ CudaOps::CudaOps(bool patient) : patient_(patient), memory_(cuda_memory()), stag
 CudaOps::~CudaOps() = default;
 
 Status CudaOps::reserve(const OpsLimits& limits) {
+  if (limits.top_experts > kMostTopExperts) {
+    return error(ErrorCode::kUnsupported, "backend cuda: {} experts a token, at most {}",
+                 limits.top_experts, kMostTopExperts);
+  }
+  if (limits.gdn_head_dim > kMostGdnHeadDim) {
+    return error(ErrorCode::kUnsupported,
+                 "backend cuda: heads of {} in linear attention, at most {}", limits.gdn_head_dim,
+                 kMostGdnHeadDim);
+  }
   scratch_.emplace_back(reserved_bytes(limits), memory_);
   sampler_.reserve(limits.vocabulary);
   host_rows_.reserve(static_cast<size_t>(limits.vocabulary));
@@ -213,22 +222,24 @@ void CudaOps::ple_inject(float* streams, float* added, const float* key, const f
                          const Batch& batch, std::span<const PleState> states,
                          const PleWeights& weights) {
   const Launches launches(*this);
+  const Segments segments = segments_of(batch);
+  CHECK_EQ(states.size(), batch.segments.size());
   PleStates own;
   std::copy(states.begin(), states.end(), own.of);
   launch_ple_inject(memory_.stream(), streams, added, key, value, batch.role, batch.row_count,
-                    segments_of(batch), own, weights,
-                    scratch(ple_scratch_floats(batch.row_count, weights)));
+                    segments, own, weights, scratch(ple_scratch_floats(batch.row_count, weights)));
 }
 
 void CudaOps::gdn_step(float* out, const float* qkv, const float* z, const float* b, const float* a,
                        const Batch& batch, std::span<const GdnState> states,
                        const GdnWeights& weights) {
   const Launches launches(*this);
+  const Segments segments = segments_of(batch);
+  CHECK_EQ(states.size(), batch.segments.size());
   GdnStates own;
   std::copy(states.begin(), states.end(), own.of);
-  launch_gdn_step(memory_.stream(), out, qkv, z, b, a, batch.role, batch.row_count,
-                  segments_of(batch), own, weights,
-                  scratch(gdn_scratch_floats(batch.row_count, weights)));
+  launch_gdn_step(memory_.stream(), out, qkv, z, b, a, batch.role, batch.row_count, segments, own,
+                  weights, scratch(gdn_scratch_floats(batch.row_count, weights)));
 }
 
 // The pages that rows of this forward may name. What was sent stays until it differs.
@@ -402,6 +413,8 @@ void CudaOps::settle_ple(const PleState& state, int pending_rows, const PleWeigh
 
 }  // namespace cuda
 
+constexpr int kLeastMajor = 8;  // compute capability
+
 std::optional<Gpu> first_gpu() {
   cudaDeviceProp properties = {};
   if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
@@ -413,12 +426,27 @@ std::optional<Gpu> first_gpu() {
              .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
 }
 
+std::optional<size_t> free_gpu_memory() {
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return std::nullopt;
+  }
+  return free;
+}
+
 Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient) {
   int devices = 0;
   const cudaError_t found = cudaGetDeviceCount(&devices);
   if (found != cudaSuccess || devices == 0) {
     return error(ErrorCode::kNotFound, "backend cuda: no GPU can be used here: {}",
                  found == cudaSuccess ? "there is none" : cudaGetErrorString(found));
+  }
+  cudaDeviceProp properties = {};
+  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major < kLeastMajor) {
+    return error(ErrorCode::kUnsupported, "backend cuda: the GPU is of sm_{}{}, it needs sm_{}0",
+                 properties.major, properties.minor, kLeastMajor);
   }
   return std::unique_ptr<Ops>(std::make_unique<cuda::CudaOps>(patient));
 }

@@ -8,7 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarpsOfNorms = kThreads / kWarp;
-constexpr int kMostTop = 64;  // experts of a row
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
@@ -161,7 +160,7 @@ __global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_
 __global__ void sum_experts_kernel(float* out, const float* routed, const int32_t* ids,
                                    const float* gates, const float* shared,
                                    const float* shared_gate, int top, int hidden) {
-  __shared__ int order[kMostTop];
+  __shared__ int order[kMostTopExperts];
   const int64_t row = blockIdx.x;
   const int32_t* own = ids + row * top;
   for (int k = static_cast<int>(threadIdx.x); k < top; k += kThreads) {

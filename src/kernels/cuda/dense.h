@@ -10,6 +10,8 @@
 
 namespace flashlane::kernels::cuda {
 
+inline constexpr int kMostTopExperts = 64;  // of a row
+
 // streams[row, c, :] = embeddings[row, :].
 void launch_spread(cudaStream_t stream, float* streams, const float* embeddings, int rows,
                    int copies, int width);

@@ -31,10 +31,6 @@ __device__ inline float block_sum(float value, float* partial) {
   return warp_sum(lane < warps ? partial[lane] : 0.0F);
 }
 
-__device__ inline float round_bf16(float value) {
-  return __bfloat162float(__float2bfloat16_rn(value));
-}
-
 __device__ inline int segment_of(const Segments& segments, int row) {
   int s = 0;
   while (row >= segments.of[s].first_row + segments.of[s].row_count) ++s;

@@ -32,6 +32,8 @@ struct CacheView {
   const int32_t* tables[kMostSegments] = {};  // on the device
 };
 
+inline constexpr int kMostGdnHeadDim = 256;
+
 // Gated DeltaNet. scratch: gdn_scratch_floats. `rows` is the forward's row count.
 int64_t gdn_scratch_floats(int rows, const GdnWeights& weights);
 void launch_gdn_step(cudaStream_t stream, float* out, const float* qkv, const float* z,

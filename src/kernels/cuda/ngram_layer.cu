@@ -3,6 +3,7 @@
 // forward or from the history, which hold the same bits; the history is rewritten by a kernel
 // behind the one that reads it.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/history.cuh"
 
 namespace flashlane::kernels::cuda {
 namespace {
@@ -103,23 +104,6 @@ __global__ __launch_bounds__(kThreads) void inject_kernel(const __grid_constant_
   if (step.added != nullptr) step.added[at] = addend;
 }
 
-// One element of `count` columns. The ranges may overlap where `to` is the lower one: what is read
-// later lies above all that has been written.
-__device__ void move_columns(float* to, const float* from, int64_t width, int count) {
-  constexpr int kAtOnce = 8;  // so that loads wait together
-  for (int first = 0; first < count; first += kAtOnce) {
-    float held[kAtOnce] = {};
-#pragma unroll
-    for (int t = 0; t < kAtOnce; ++t) {
-      if (first + t < count) held[t] = from[(first + t) * width];
-    }
-#pragma unroll
-    for (int t = 0; t < kAtOnce; ++t) {
-      if (first + t < count) to[(first + t) * width] = held[t];
-    }
-  }
-}
-
 // A thread an element of a segment's history: settles it and puts the segment's normed rows behind
 // it, all of a decode segment's, as many as the history keeps of a prompt segment's. A prompt
 // segment without rows settles alone.
@@ -128,15 +112,9 @@ __global__ __launch_bounds__(kThreads) void keep_kernel(const __grid_constant__ 
   if (d >= step.wide) return;
   const Segment& segment = step.segments.of[blockIdx.y];
   const int tail = (step.weights.taps - 1) * step.weights.dilation;
-  const bool decode = step.role == Role::kDecode;
-  const int kept = decode ? segment.row_count : min(segment.row_count, tail);
-  const int gone = decode ? 0 : kept;
-  const int shift = segment.pending_rows + gone;
   float* history = step.states.of[blockIdx.y].conv_history + d;
   const float* inputs = step.normed + segment.first_row * step.wide + d;
-  if (shift > 0) move_columns(history, history + shift * step.wide, step.wide, tail - gone);
-  move_columns(history + (tail - gone) * step.wide, inputs + (segment.row_count - kept) * step.wide,
-               step.wide, kept);
+  keep_history(history, inputs, step.wide, tail, step.role, segment);
 }
 
 void launch_keep(cudaStream_t stream, const NgramStep& step) {
