@@ -36,8 +36,7 @@ void add_model_options(OptionTable& table, ModelOptions& options) {
              "how keys and values are kept; default: the backend's (reference f32, cpu bf16)");
   table.number("memory-limit-gib", options.memory_limit_gib, 0, kMostGib,
                "most GiB that the memory plan may need, and that pool and prompt cache may fill; "
-               "default: 70 % "
-               "of the machine's memory",
+               "default: 70 % of the machine's memory, or of the GPU's with --backend cuda",
                Reach::kEverywhere, {"FLASHNEXT_LOAD_LIMIT_GB"});
 }
 

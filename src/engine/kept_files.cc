@@ -83,16 +83,27 @@ void KeptFiles::turn(Scheduler& scheduler, StepDevice& device) {
   if (!under_way_) return;
   worker_->serve(
       [&](int first, std::span<std::byte> pages) { copy(*under_way_, device, first, pages); });
-  const std::optional<Status> done = worker_->take_result();
-  if (!done) return;
+  if (const std::optional<Status> done = worker_->take_result()) take_in(scheduler, *done);
+}
+
+void KeptFiles::take_in(Scheduler& scheduler, const Status& done) {
   const UnderWay job = *std::exchange(under_way_, std::nullopt);
   if (job.load) {
-    loaded(scheduler, job, *done);
-    read_back_ += done->ok() ? 1 : 0;
-  } else {
-    scheduler.release_state(job.id);
-    count_saved(*done);
+    loaded(scheduler, job, done);
+    read_back_ += done.ok() ? 1 : 0;
+    return;
   }
+  scheduler.release_state(job.id);
+  count_saved(done);
+  if (done.ok() || done.error().code != ErrorCode::kCancelled) return;
+  stored_.erase(job.id.value);  // written again later, from its beginning
+  looked_at_ = -1;
+}
+
+void KeptFiles::give_up(Scheduler& scheduler) {
+  if (!under_way_) return;
+  worker_->give_up();
+  take_in(scheduler, *worker_->take_result());
 }
 
 bool KeptFiles::ready(Scheduler& scheduler, std::span<const int32_t> prompt) {
@@ -104,7 +115,7 @@ bool KeptFiles::ready(Scheduler& scheduler, std::span<const int32_t> prompt) {
   if (size < cache.find(prompt).position + least_gain_) return true;
   if (cache.entry_pages(size) != file->pages) return true;
   if (under_way_ && under_way_->load) return false;
-  abandon_save(scheduler);
+  give_up(scheduler);  // writing can wait
   auto kept = scheduler.adopt_state(file->tokens);
   if (!kept) return true;
   under_way_ = UnderWay{*file, kept->entry, std::move(kept->pages), true};
@@ -121,18 +132,6 @@ KeptFiles::UnderWay KeptFiles::saving(const memory::PromptCache& cache, memory::
           .id = id,
           .pages = {pages.begin(), pages.end()},
           .load = false};
-}
-
-// It is written again later, from its beginning.
-void KeptFiles::abandon_save(Scheduler& scheduler) {
-  if (!under_way_) return;
-  worker_->give_up();
-  const std::optional<Status> done = worker_->take_result();
-  const UnderWay job = *std::exchange(under_way_, std::nullopt);
-  scheduler.release_state(job.id);
-  count_saved(*done);
-  if (!done->ok()) stored_.erase(job.id.value);
-  looked_at_ = -1;
 }
 
 void KeptFiles::save_next(Scheduler& scheduler) {
@@ -172,9 +171,7 @@ void KeptFiles::count_saved(const Status& status) {
 
 void KeptFiles::finish(Scheduler& scheduler, StepDevice& device, bool save) {
   if (worker_ == nullptr) return;
-  worker_->give_up();
-  if (under_way_ && !under_way_->load) stored_.erase(under_way_->id.value);
-  turn(scheduler, device);
+  give_up(scheduler);
   if (!save || !snapshots_->outlives_process()) return;
   const memory::PromptCache& cache = scheduler.kept_states();
   for (const memory::EntryId id : cache.by_use()) save_now(cache, id, device);

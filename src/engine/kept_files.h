@@ -65,7 +65,8 @@ class KeptFiles {
   void save_now(const memory::PromptCache& cache, memory::EntryId id, StepDevice& device);
   void copy(const UnderWay& job, StepDevice& device, int first, std::span<std::byte> pages) const;
   void loaded(scheduler::Scheduler& scheduler, const UnderWay& job, const Status& status);
-  void abandon_save(scheduler::Scheduler& scheduler);
+  void take_in(scheduler::Scheduler& scheduler, const Status& done);
+  void give_up(scheduler::Scheduler& scheduler);
   void count_saved(const Status& status);
   void tell(const std::string& line) const;
 

@@ -272,7 +272,7 @@ TEST_F(SnapshotsTest, FindsTheLongestBeginning) {
     EXPECT_TRUE(fs::exists(entry->path));
   }
   EXPECT_GT(found, 100);
-  // Those of the directory are known once they were listed, and none that was removed.
+  // What was removed is not found any more; at most a beginning of it.
   const auto longest = snapshots->find(saved.front());
   ASSERT_TRUE(longest);
   snapshots->remove(*longest);

@@ -4,6 +4,7 @@
 // that list alone. What shares a thread block, load widths and pages decide no bit.
 #include <cstddef>
 
+#include "base/int_math.h"
 #include "kernels/cuda/device_code.cuh"
 
 namespace flashlane::kernels::cuda {
@@ -43,9 +44,6 @@ struct Forward {
   }
 };
 
-__host__ __device__ constexpr int div_ceil(int a, int b) {
-  return (a + b - 1) / b;
-}
 // Of this thread, in its block.
 struct Thread {
   static __device__ int index() { return static_cast<int>(threadIdx.x); }

@@ -1,6 +1,8 @@
 // Elementwise steps, norms, routing, the best token. A thread or a warp has one value or vector of
 // one row to itself, so nothing depends on the rows beside it.
 #include "kernels/cuda/dense.h"
+
+#include "base/int_math.h"
 #include "kernels/cuda/device_code.cuh"
 
 namespace flashlane::kernels::cuda {
@@ -10,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kWarpsOfNorms = kThreads / kWarp;
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
-  return static_cast<unsigned>((count + per_block - 1) / per_block);
+  return static_cast<unsigned>(div_ceil(count, per_block));
 }
 
 __device__ int64_t thread_index() {

@@ -2,6 +2,7 @@
 // of its norm. A row depends on its own inputs and on the normed rows before it alone, from this
 // forward or from the history, which hold the same bits; the history is rewritten by a kernel
 // behind the one that reads it.
+#include "base/int_math.h"
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/history.cuh"
 
@@ -24,10 +25,6 @@ struct NgramStep {
   float* normed = nullptr;  // [rows, wide]
   float* gates = nullptr;   // [rows, streams]; times the value: the gated rows
 };
-
-int64_t blocks_for(int64_t count) {
-  return (count + kThreads - 1) / kThreads;
-}
 
 __device__ float rms_scale_of(float sum_of_squares, const PleWeights& w) {
   return 1.0F / sqrtf(sum_of_squares / static_cast<float>(w.hidden) + w.eps);
@@ -118,7 +115,7 @@ __global__ __launch_bounds__(kThreads) void keep_kernel(const __grid_constant__ 
 }
 
 void launch_keep(cudaStream_t stream, const NgramStep& step) {
-  const dim3 grid(static_cast<unsigned>(blocks_for(step.wide)),
+  const dim3 grid(static_cast<unsigned>(div_ceil<int64_t>(step.wide, kThreads)),
                   static_cast<unsigned>(step.segments.count));
   keep_kernel<<<grid, kThreads, 0, stream>>>(step);
 }
@@ -148,7 +145,7 @@ void launch_ple_inject(cudaStream_t stream, float* streams, float* added, const 
 
   const auto gates = static_cast<unsigned>(int64_t{rows} * weights.streams);
   gate_kernel<<<gates, kThreads, 0, stream>>>(step);
-  const int64_t blocks_of_row = blocks_for(step.wide);
+  const int64_t blocks_of_row = div_ceil<int64_t>(step.wide, kThreads);
   inject_kernel<<<static_cast<unsigned>(rows * blocks_of_row), kThreads, 0, stream>>>(
       step, static_cast<int>(blocks_of_row));
   launch_keep(stream, step);

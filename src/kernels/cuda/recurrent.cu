@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/int_math.h"
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/history.cuh"
 
@@ -14,11 +15,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kMostDim = kThreads;  // of a head
-
-int64_t blocks_for(int64_t count, int64_t per_block) {
-  return (count + per_block - 1) / per_block;
-}
+constexpr int kMostDim = kMostGdnHeadDim;
+static_assert(kMostDim == kThreads);  // a thread a column
 
 __device__ int lane_index() {
   return static_cast<int>(threadIdx.x) % kWarp;
@@ -417,8 +415,8 @@ void launch_recurrence(cudaStream_t stream, const GdnStep& step) {
 }
 
 void launch_finish(cudaStream_t stream, const GdnStep& step) {
-  const int64_t norms = blocks_for(int64_t{step.rows} * step.weights.value_heads, kWarps);
-  const int64_t blocks = norms + step.segments.count * blocks_for(step.channels, kThreads);
+  const int64_t norms = div_ceil<int64_t>(int64_t{step.rows} * step.weights.value_heads, kWarps);
+  const int64_t blocks = norms + step.segments.count * div_ceil<int64_t>(step.channels, kThreads);
   finish_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(step,
                                                                         static_cast<int>(norms));
 }
@@ -444,7 +442,7 @@ void launch_gdn_step(cudaStream_t stream, float* out, const float* qkv, const fl
   step.copies = step.betas + int64_t{rows} * weights.value_heads;
 
   const int64_t units = 2 * weights.key_heads + weights.value_heads;
-  const auto blocks = static_cast<unsigned>(blocks_for(rows, kWarps) * units);
+  const auto blocks = static_cast<unsigned>(div_ceil<int64_t>(rows, kWarps) * units);
   if (weights.taps == 4 && has_fast_shape(weights)) {
     convolve_kernel<4, kDim / kWarp><<<blocks, kThreads, 0, stream>>>(step);
   } else {
