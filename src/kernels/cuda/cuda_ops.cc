@@ -8,7 +8,6 @@
 #include "base/int_math.h"
 #include "kernels/cuda/dense.h"
 #include "kernels/gpu.h"
-#include "kernels/matrix_check.h"
 #include "kernels/ngram_row.h"
 
 namespace flashlane::kernels {
@@ -25,27 +24,12 @@ Segments segments_of(const Batch& batch) {
   return segments;
 }
 
-// Shapes and strides; the bytes are allocated by whoever keeps it.
-DeviceMatrix device_form(const Matrix& matrix) {
-  DeviceMatrix device;
-  device.layout = matrix.layout;
-  device.scale_dtype = matrix.scale_dtype;
-  device.bits = matrix.bits;
-  device.group = matrix.group;
-  device.rows = matrix.rows;
-  device.cols = matrix.cols;
-  device.units = (matrix.cols + kUnit - 1) / kUnit;
-  device.count = matrix.count;
-  return device;
-}
-
-size_t values_bytes(const DeviceMatrix& device) {
-  return round_up(static_cast<size_t>(device.count * device.rows) * device.row_bytes(), kAlignment);
-}
-
-size_t scales_bytes(const DeviceMatrix& device) {
-  return round_up(static_cast<size_t>(device.count * device.rows) * device.scale_row_bytes(),
-                  kAlignment);
+bool all_tiled(const FewProducts& products) {
+  return std::all_of(products.entries, products.entries + products.entry_count,
+                     [](const FewEntry& entry) {
+                       const bool second = entry.epilogue == Epilogue::kGated;
+                       return entry.weight.tiled() && (!second || entry.second.tiled());
+                     });
 }
 
 }  // namespace
@@ -88,55 +72,6 @@ size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   const size_t of_rows = rows * static_cast<size_t>(3 * limits.widest + limits.low_rank);
   const size_t of_blocks = rows * static_cast<size_t>(limits.context / limits.block_tokens + 1);
   return std::max({of_experts, of_rows, of_blocks}) * sizeof(float) + 16 * kAlignment;
-}
-
-size_t CudaOps::prepared_bytes(const Matrix& matrix) const {
-  const DeviceMatrix device = device_form(matrix);
-  return values_bytes(device) + 2 * scales_bytes(device);
-}
-
-Status CudaOps::begin_prepare(Matrix& matrix) {
-  RETURN_IF_ERROR(check_matrix(matrix));
-  DeviceMatrix device = device_form(matrix);
-  const size_t values = values_bytes(device);
-  const size_t scales = scales_bytes(device);
-  std::byte* bytes = memory_.allocate(values + 2 * scales);
-  if (bytes == nullptr) {
-    return error(ErrorCode::kNoCapacity,
-                 "the GPU has no {} bytes left for a weight of {} x {} x {}", values + 2 * scales,
-                 matrix.count, matrix.rows, matrix.cols);
-  }
-  device.values = bytes;
-  device.scales = bytes + values;
-  device.biases = device.scales + scales;
-  matrix.packed = static_cast<int>(matrices_.size());
-  matrices_.push_back(device);
-  matrix_bytes_.push_back(Buffer::adopt(bytes, values + 2 * scales, memory_));
-  return {};
-}
-
-void CudaOps::prepare_part(const Matrix& matrix, const MatrixPart& part) {
-  const DeviceMatrix& device = prepared(matrix);
-  const auto rows = static_cast<size_t>(part.row_count);
-  for (int64_t index = part.first; index < part.first + part.count; ++index) {
-    const auto from = static_cast<size_t>(index * matrix.stride_rows + part.first_row);
-    const auto to = static_cast<size_t>(index * matrix.rows + part.first_row);
-    CHECK_CUDA(cudaMemcpy2DAsync(device.values + to * device.row_bytes(), device.row_bytes(),
-                                 matrix.data + from * matrix.row_bytes(), matrix.row_bytes(),
-                                 matrix.row_bytes(), rows, cudaMemcpyDefault, memory_.stream()));
-    const size_t scale_row = matrix.scale_row_bytes();
-    if (scale_row == 0) continue;
-    memory_.copy(device.scales + to * scale_row, matrix.scales + from * scale_row,
-                 rows * scale_row);
-    memory_.copy(device.biases + to * scale_row, matrix.biases + from * scale_row,
-                 rows * scale_row);
-  }
-  memory_.wait();
-}
-
-const DeviceMatrix& CudaOps::prepared(const Matrix& matrix) const {
-  CHECK(matrix.packed >= 0 && matrix.packed < static_cast<int>(matrices_.size()));
-  return matrices_[static_cast<size_t>(matrix.packed)];
 }
 
 void CudaOps::launched() {
@@ -186,9 +121,18 @@ void CudaOps::ngram_embed(float* out, std::span<const int64_t> rows, int row_cou
 
 void CudaOps::project(std::span<const Projection> projections, const float* x, int row_count) {
   const Launches launches(*this);
+  FewProducts together;
+  together.row_count = row_count;
   for (const Projection& projection : projections) {
-    multiply(projection.out, x, row_count, *projection.weight);
+    const DeviceMatrix& weight = prepared(*projection.weight);
+    const bool room = together.entry_count < kMostFewEntries;
+    if (row_count <= kFewRows && weight.tiled() && room) {
+      together.add({.weight = weight, .x = x, .out = projection.out});
+    } else {
+      multiply(projection.out, x, row_count, *projection.weight);
+    }
   }
+  launch_few_rows(memory_.stream(), together);
 }
 
 void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int row_count,
@@ -199,10 +143,11 @@ void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int 
   const float share = 1.0F / static_cast<float>(weights.streams);
   cudaStream_t stream = memory_.stream();
   float* normed = scratch(rows * wide);
-  float* gates = scratch(rows * wide);
   float* low = scratch(rows * weights.low_rank);
   launch_norms(stream, normed, streams, weights.gain, rows * weights.streams, weights.streams,
                weights.hidden, weights.eps);
+  if (hyper_read_few(mixed, inject, normed, low, row_count, weights)) return;
+  float* gates = scratch(rows * wide);
   multiply(low, normed, row_count, weights.down);
   launch_scaled_silu(stream, low, rows * weights.low_rank, share);
   multiply(gates, low, row_count, weights.up);
@@ -210,6 +155,39 @@ void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int 
   if (weights.inject.empty()) return;
   multiply(inject, normed, row_count, weights.inject);
   launch_inject(stream, inject, rows * weights.streams, share);
+}
+
+// A decode step's, in two launches behind the norms; false where the weights don't allow it.
+bool CudaOps::hyper_read_few(float* mixed, float* inject, const float* normed, float* low,
+                             int row_count, const HyperWeights& weights) {
+  const float share = 1.0F / static_cast<float>(weights.streams);
+  FewProducts down;
+  FewProducts up;
+  down.row_count = up.row_count = row_count;
+  down.add({.weight = prepared(weights.down),
+            .x = normed,
+            .out = low,
+            .epilogue = Epilogue::kSilu,
+            .factor = share});
+  if (!weights.inject.empty()) {
+    down.add({.weight = prepared(weights.inject),
+              .x = normed,
+              .out = inject,
+              .epilogue = Epilogue::kInject,
+              .factor = share});
+  }
+  up.add({.weight = prepared(weights.up),
+          .x = low,
+          .out = mixed,
+          .epilogue = Epilogue::kMix,
+          .normed = normed,
+          .streams = weights.streams});
+  if (row_count > kFewRows || !all_tiled(down) || !all_tiled(up) || !can_fuse(up.entries[0])) {
+    return false;
+  }
+  launch_few_rows(memory_.stream(), down);
+  launch_few_rows(memory_.stream(), up);
+  return true;
 }
 
 void CudaOps::hyper_write(float* streams, const float* inject, const float* y, int row_count,
@@ -317,18 +295,66 @@ void CudaOps::route(int32_t* ids, float* gates, const float* x, int row_count,
 void CudaOps::experts(float* out, const float* x, const int32_t* ids, const float* gates,
                       int row_count, const MoeWeights& weights) {
   const Launches launches(*this);
+  const int64_t rows = row_count;
+  const int64_t pairs = rows * weights.top_experts;
+  ExpertRows values;
+  values.gated = scratch(pairs * weights.width);
+  values.routed = scratch(pairs * weights.hidden);
+  values.shared_gated = scratch(rows * weights.shared_width);
+  values.shared = scratch(rows * weights.hidden);
+  values.shared_weight = scratch(rows);
+  if (!experts_few(values, x, ids, row_count, weights)) {
+    experts_many(values, x, ids, row_count, weights);
+  }
+  launch_sum_experts(memory_.stream(), out, values.routed, ids, gates, values.shared,
+                     values.shared_weight, row_count, weights.top_experts, weights.hidden);
+}
+
+// A decode step's: all that reads x in one launch, all that reads what came of it in another;
+// false where the weights don't allow it.
+bool CudaOps::experts_few(const ExpertRows& values, const float* x, const int32_t* ids,
+                          int row_count, const MoeWeights& weights) {
+  const int top = weights.top_experts;
+  FewProducts up;
+  FewProducts down;
+  up.row_count = down.row_count = row_count;
+  up.ids = down.ids = ids;
+  up.top = down.top = top;
+  up.add({.weight = prepared(weights.gate),
+          .second = prepared(weights.up),
+          .x = x,
+          .out = values.gated,
+          .epilogue = Epilogue::kGated,
+          .listed = true,
+          .pairs_per_row = top});
+  up.add({.weight = prepared(weights.shared_gate),
+          .second = prepared(weights.shared_up),
+          .x = x,
+          .out = values.shared_gated,
+          .epilogue = Epilogue::kGated});
+  up.add({.weight = prepared(weights.shared_router), .x = x, .out = values.shared_weight});
+  down.add(
+      {.weight = prepared(weights.down), .x = values.gated, .out = values.routed, .listed = true});
+  down.add(
+      {.weight = prepared(weights.shared_down), .x = values.shared_gated, .out = values.shared});
+  if (row_count > kFewRows || !all_tiled(up) || !all_tiled(down) || !can_fuse(up.entries[0]) ||
+      !can_fuse(up.entries[1])) {
+    return false;
+  }
+  launch_few_rows(memory_.stream(), up);
+  launch_few_rows(memory_.stream(), down);
+  return true;
+}
+
+void CudaOps::experts_many(const ExpertRows& values, const float* x, const int32_t* ids,
+                           int row_count, const MoeWeights& weights) {
   cudaStream_t stream = memory_.stream();
   const int top = weights.top_experts;
   const int pairs = row_count * top;
   auto* starts = reinterpret_cast<int32_t*>(scratch(weights.experts + 1));
   auto* list = reinterpret_cast<int32_t*>(scratch(pairs));
-  float* gate = scratch(int64_t{pairs} * weights.width);
   float* up = scratch(int64_t{pairs} * weights.width);
-  float* routed = scratch(int64_t{pairs} * weights.hidden);
-  float* shared_gate = scratch(int64_t{row_count} * weights.shared_width);
   float* shared_up = scratch(int64_t{row_count} * weights.shared_width);
-  float* shared = scratch(int64_t{row_count} * weights.hidden);
-  float* shared_weight = scratch(row_count);
   launch_expert_lists(stream, starts, list, ids, pairs, weights.experts);
   const auto listed = [&](float* to, const float* from, const Matrix& weight, int pairs_per_row) {
     launch_product(stream, {.weight = prepared(weight),
@@ -337,17 +363,15 @@ void CudaOps::experts(float* out, const float* x, const int32_t* ids, const floa
                             .row_count = pairs,
                             .lists = {starts, list, pairs_per_row}});
   };
-  listed(gate, x, weights.gate, top);
+  listed(values.gated, x, weights.gate, top);
   listed(up, x, weights.up, top);
-  launch_gated(stream, gate, up, int64_t{pairs} * weights.width);
-  listed(routed, gate, weights.down, 1);
-  multiply(shared_gate, x, row_count, weights.shared_gate);
+  launch_gated(stream, values.gated, up, int64_t{pairs} * weights.width);
+  listed(values.routed, values.gated, weights.down, 1);
+  multiply(values.shared_gated, x, row_count, weights.shared_gate);
   multiply(shared_up, x, row_count, weights.shared_up);
-  launch_gated(stream, shared_gate, shared_up, int64_t{row_count} * weights.shared_width);
-  multiply(shared, shared_gate, row_count, weights.shared_down);
-  multiply(shared_weight, x, row_count, weights.shared_router);
-  launch_sum_experts(stream, out, routed, ids, gates, shared, shared_weight, row_count, top,
-                     weights.hidden);
+  launch_gated(stream, values.shared_gated, shared_up, int64_t{row_count} * weights.shared_width);
+  multiply(values.shared, values.shared_gated, row_count, weights.shared_down);
+  multiply(values.shared_weight, x, row_count, weights.shared_router);
 }
 
 void CudaOps::mtp_fuse(float* out, const float* wide, const float* embedding, int row_count,

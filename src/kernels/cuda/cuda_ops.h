@@ -82,7 +82,22 @@ class CudaOps final : public Ops {
     Buffer device;
   };
 
+  // What a layer's experts give, [pairs or rows, width or hidden].
+  struct ExpertRows {
+    float *gated = nullptr, *routed = nullptr;
+    float *shared_gated = nullptr, *shared = nullptr, *shared_weight = nullptr;
+  };
+
   const DeviceMatrix& prepared(const Matrix& matrix) const;
+  // Rows on the device as they are stored, one behind the other, to their prepared places.
+  void pack_rows(const Matrix& matrix, const MatrixPart& part, const std::byte* values,
+                 const std::byte* scales, const std::byte* biases);
+  bool hyper_read_few(float* mixed, float* inject, const float* normed, float* low, int row_count,
+                      const HyperWeights& weights);
+  bool experts_few(const ExpertRows& values, const float* x, const int32_t* ids, int row_count,
+                   const MoeWeights& weights);
+  void experts_many(const ExpertRows& values, const float* x, const int32_t* ids, int row_count,
+                    const MoeWeights& weights);
   void multiply(float* out, const float* x, int row_count, const Matrix& weight);
   // Floats of the scratch, one behind the other within an op.
   float* scratch(int64_t floats);

@@ -21,36 +21,51 @@ __device__ int64_t thread_index() {
 
 __global__ void spread_kernel(float* streams, const float* embeddings, int64_t count, int copies,
                               int width) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i >= count) return;
   const int64_t row = i / width / copies;
   streams[i] = embeddings[row * width + i % width];
 }
 
-__global__ void norms_kernel(float* out, const float* x, const float* gain, int64_t vectors,
-                             int gains, int width, float eps) {
-  const int64_t i = int64_t{blockIdx.x} * kWarpsOfNorms + threadIdx.x / kWarp;
-  if (i >= vectors) return;
+// A block a vector.
+__global__ void norms_kernel(float* out, const float* x, const float* gain, int gains, int width,
+                             float eps) {
+  __shared__ float partial[kWarp];
+  let_later_start();
+  wait_for_earlier();
+  const int64_t i = blockIdx.x;
   const float* own = x + i * width;
   const float* factors = gain + i % gains * width;
-  const float scale = warp_rms_scale(own, width, eps);
-  for (int d = static_cast<int>(threadIdx.x) % kWarp; d < width; d += kWarp) {
+  float sum = 0;
+  for (int d = static_cast<int>(threadIdx.x); d < width; d += kThreads) {
+    sum = fmaf(own[d], own[d], sum);
+  }
+  const float scale = 1.0F / sqrtf(block_sum(sum, partial) / static_cast<float>(width) + eps);
+  for (int d = static_cast<int>(threadIdx.x); d < width; d += kThreads) {
     out[i * width + d] = own[d] * scale * factors[d];
   }
 }
 
 __global__ void scaled_silu_kernel(float* x, int64_t count, float factor) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i < count) x[i] = silu_f32(x[i] * factor);
 }
 
 __global__ void gated_kernel(float* gate, const float* up, int64_t count) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i < count) gate[i] = silu_f32(gate[i]) * up[i];
 }
 
 __global__ void mix_kernel(float* mixed, const float* gates, const float* normed, int64_t count,
                            int streams, int hidden) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i >= count) return;
   const int64_t first = i / hidden * streams * hidden + i % hidden;
@@ -63,12 +78,16 @@ __global__ void mix_kernel(float* mixed, const float* gates, const float* normed
 }
 
 __global__ void inject_kernel(float* inject, int64_t count, float factor) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i < count) inject[i] = 2.0F * sigmoid_f32(inject[i] * factor);
 }
 
 __global__ void hyper_write_kernel(float* streams, const float* inject, const float* y,
                                    int64_t count, int stream_count, int hidden) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i >= count) return;
   const int64_t stream = i / hidden;
@@ -77,6 +96,8 @@ __global__ void hyper_write_kernel(float* streams, const float* inject, const fl
 
 __global__ void add_to_streams_kernel(float* out, const float* added, int64_t count,
                                       int stream_count, int hidden) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t i = thread_index();
   if (i < count) out[i] += added[i / hidden / stream_count * hidden + i % hidden];
 }
@@ -102,6 +123,8 @@ __device__ float ordered(float value) {
 // A warp a row. What was chosen is found again by value and index: the next is the first behind it.
 __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, int rows, int experts,
                              int top, bool renormalize) {
+  let_later_start();
+  wait_for_earlier();
   const int row =
       static_cast<int>(blockIdx.x) * kWarpsOfNorms + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= rows) return;
@@ -135,33 +158,54 @@ __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, in
   for (int k = lane; k < top; k += kWarp) gates[int64_t{row} * top + k] /= total;
 }
 
-// One block. A thread looks after some experts and passes over all pairs twice, so that each list
-// is ascending whoever comes first.
+// A block an expert: how many pairs go to those before it, and which are its own, ascending.
 __global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_t* ids, int pairs,
                                     int experts) {
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    int count = 0;
-    for (int p = 0; p < pairs; ++p) count += ids[p] == e ? 1 : 0;
-    starts[e + 1] = count;
+  __shared__ int counts[2][kWarpsOfNorms];
+  let_later_start();
+  wait_for_earlier();
+  const int expert = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  // A warp has neighbouring pairs.
+  const int share = div_ceil(pairs, kThreads) * kWarp;
+  const int begin = min(warp * share, pairs);
+  const int end = min(begin + share, pairs);
+  int before = 0;
+  int own = 0;
+  for (int p = begin + lane; p < end; p += kWarp) {
+    before += ids[p] < expert ? 1 : 0;
+    own += ids[p] == expert ? 1 : 0;
   }
+  before = __reduce_add_sync(kAllLanes, before);
+  own = __reduce_add_sync(kAllLanes, own);
+  if (lane == 0) counts[0][warp] = before, counts[1][warp] = own;
   __syncthreads();
+  int at = 0;
+  int all = 0;
+  for (int w = 0; w < kWarpsOfNorms; ++w) {
+    at += counts[0][w] + (w < warp ? counts[1][w] : 0);
+    all += counts[0][w];
+  }
   if (threadIdx.x == 0) {
-    starts[0] = 0;
-    for (int e = 0; e < experts; ++e) starts[e + 1] += starts[e];
+    starts[expert] = all;
+    if (expert == 0) starts[experts] = pairs;
   }
-  __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    int at = starts[e];
-    for (int p = 0; p < pairs; ++p) {
-      if (ids[p] == e) list[at++] = p;
-    }
+  for (int first = begin; first < end; first += kWarp) {
+    const int p = first + lane;
+    const bool mine = p < end && ids[p] == expert;
+    const unsigned who = __ballot_sync(kAllLanes, mine);
+    if (mine) list[at + __popc(who & ((1U << lane) - 1U))] = p;
+    at += __popc(who);
   }
 }
 
-// A block a row; its pairs in ascending id.
+// Grid: rows, parts of hidden. A row's pairs in ascending id.
 __global__ void sum_experts_kernel(float* out, const float* routed, const int32_t* ids,
                                    const float* gates, const float* shared,
                                    const float* shared_gate, int top, int hidden) {
+  let_later_start();
+  wait_for_earlier();
   __shared__ int order[kMostTopExperts];
   const int64_t row = blockIdx.x;
   const int32_t* own = ids + row * top;
@@ -172,7 +216,8 @@ __global__ void sum_experts_kernel(float* out, const float* routed, const int32_
   }
   __syncthreads();
   const float gate = sigmoid_f32(shared_gate[row]);
-  for (int d = static_cast<int>(threadIdx.x); d < hidden; d += kThreads) {
+  const int d = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  if (d < hidden) {
     float sum = 0;
     for (int k = 0; k < top; ++k) {
       const int64_t pair = row * top + order[k];
@@ -184,6 +229,8 @@ __global__ void sum_experts_kernel(float* out, const float* routed, const int32_
 
 // A block a row. NaN is never the largest; where nothing is, the first token.
 __global__ void argmax_kernel(int32_t* tokens, const float* logits, int vocabulary) {
+  let_later_start();
+  wait_for_earlier();
   __shared__ float values[kWarpsOfNorms];
   __shared__ int indices[kWarpsOfNorms];
   const float* own = logits + int64_t{blockIdx.x} * vocabulary;
@@ -211,80 +258,83 @@ void launch_spread(cudaStream_t stream, float* streams, const float* embeddings,
                    int copies, int width) {
   const int64_t count = int64_t{rows} * copies * width;
   if (count == 0) return;
-  spread_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(streams, embeddings, count,
-                                                                      copies, width);
+  launch_after(stream, spread_kernel, blocks_for(count, kThreads), kThreads, streams, embeddings,
+               count, copies, width);
 }
 
 void launch_norms(cudaStream_t stream, float* out, const float* x, const float* gain,
                   int64_t vectors, int gains, int width, float eps) {
   if (vectors == 0) return;
-  norms_kernel<<<blocks_for(vectors, kWarpsOfNorms), kThreads, 0, stream>>>(out, x, gain, vectors,
-                                                                            gains, width, eps);
+  launch_after(stream, norms_kernel, static_cast<unsigned>(vectors), kThreads, out, x, gain, gains,
+               width, eps);
 }
 
 void launch_scaled_silu(cudaStream_t stream, float* x, int64_t count, float factor) {
   if (count == 0) return;
-  scaled_silu_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(x, count, factor);
+  launch_after(stream, scaled_silu_kernel, blocks_for(count, kThreads), kThreads, x, count, factor);
 }
 
 void launch_gated(cudaStream_t stream, float* gate, const float* up, int64_t count) {
   if (count == 0) return;
-  gated_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(gate, up, count);
+  launch_after(stream, gated_kernel, blocks_for(count, kThreads), kThreads, gate, up, count);
 }
 
 void launch_mix(cudaStream_t stream, float* mixed, const float* gates, const float* normed,
                 int rows, int streams, int hidden) {
   const int64_t count = int64_t{rows} * hidden;
   if (count == 0) return;
-  mix_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(mixed, gates, normed, count,
-                                                                   streams, hidden);
+  launch_after(stream, mix_kernel, blocks_for(count, kThreads), kThreads, mixed, gates, normed,
+               count, streams, hidden);
 }
 
 void launch_inject(cudaStream_t stream, float* inject, int64_t count, float factor) {
   if (count == 0) return;
-  inject_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(inject, count, factor);
+  launch_after(stream, inject_kernel, blocks_for(count, kThreads), kThreads, inject, count, factor);
 }
 
 void launch_hyper_write(cudaStream_t stream, float* streams, const float* inject, const float* y,
                         int rows, int count, int hidden) {
   const int64_t all = int64_t{rows} * count * hidden;
   if (all == 0) return;
-  hyper_write_kernel<<<blocks_for(all, kThreads), kThreads, 0, stream>>>(streams, inject, y, all,
-                                                                         count, hidden);
+  launch_after(stream, hyper_write_kernel, blocks_for(all, kThreads), kThreads, streams, inject, y,
+               all, count, hidden);
 }
 
 void launch_add_to_streams(cudaStream_t stream, float* out, const float* added, int rows, int count,
                            int hidden) {
   const int64_t all = int64_t{rows} * count * hidden;
   if (all == 0) return;
-  add_to_streams_kernel<<<blocks_for(all, kThreads), kThreads, 0, stream>>>(out, added, all, count,
-                                                                            hidden);
+  launch_after(stream, add_to_streams_kernel, blocks_for(all, kThreads), kThreads, out, added, all,
+               count, hidden);
 }
 
 void launch_route(cudaStream_t stream, int32_t* ids, float* gates, const float* logits, int rows,
                   int experts, int top, bool renormalize) {
   if (rows == 0) return;
-  route_kernel<<<blocks_for(rows, kWarpsOfNorms), kThreads, 0, stream>>>(ids, gates, logits, rows,
-                                                                         experts, top, renormalize);
+  launch_after(stream, route_kernel, blocks_for(rows, kWarpsOfNorms), kThreads, ids, gates, logits,
+               rows, experts, top, renormalize);
 }
 
 void launch_expert_lists(cudaStream_t stream, int32_t* starts, int32_t* list, const int32_t* ids,
                          int pairs, int experts) {
-  expert_lists_kernel<<<1, kThreads, 0, stream>>>(starts, list, ids, pairs, experts);
+  launch_after(stream, expert_lists_kernel, static_cast<unsigned>(experts), kThreads, starts, list,
+               ids, pairs, experts);
 }
 
 void launch_sum_experts(cudaStream_t stream, float* out, const float* routed, const int32_t* ids,
                         const float* gates, const float* shared, const float* shared_gate, int rows,
                         int top, int hidden) {
   if (rows == 0) return;
-  sum_experts_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-      out, routed, ids, gates, shared, shared_gate, top, hidden);
+  launch_after(stream, sum_experts_kernel,
+               dim3(static_cast<unsigned>(rows), blocks_for(hidden, kThreads)), kThreads, out,
+               routed, ids, gates, shared, shared_gate, top, hidden);
 }
 
 void launch_argmax(cudaStream_t stream, int32_t* tokens, const float* logits, int rows,
                    int vocabulary) {
   if (rows == 0) return;
-  argmax_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(tokens, logits, vocabulary);
+  launch_after(stream, argmax_kernel, static_cast<unsigned>(rows), kThreads, tokens, logits,
+               vocabulary);
 }
 
 }  // namespace flashlane::kernels::cuda

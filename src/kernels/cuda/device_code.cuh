@@ -13,6 +13,50 @@ namespace flashlane::kernels::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
+// Programmatic launches (launch_after): a kernel may begin while those before it still run. It
+// reads and writes nothing of theirs before it has waited; each kernel so launched waits, so that
+// whoever waits for it has waited for all.
+__device__ inline void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+// What is launched next may take the room that this kernel leaves.
+__device__ inline void let_later_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+inline bool launches_early() {
+  static const bool known = [] {
+    int device = 0;
+    int major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return known;
+}
+
+// For kernels that wait_for_earlier.
+template <typename... Parameters, typename... Arguments>
+void launch_after(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, int threads,
+                  const Arguments&... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = launches_early() ? 1 : 0;
+  // What fails is found where launches are (cudaGetLastError).
+  (void)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 // Over the lanes of a warp, by halves; every lane gets the same bits.
 __device__ inline float warp_sum(float value) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);

@@ -32,6 +32,8 @@ __device__ float rms_scale_of(float sum_of_squares, const PleWeights& w) {
 
 // A block a row and stream.
 __global__ __launch_bounds__(kThreads) void gate_kernel(const __grid_constant__ NgramStep step) {
+  let_later_start();
+  wait_for_earlier();
   __shared__ float partial[kWarp];
   const PleWeights& w = step.weights;
   const int64_t row = blockIdx.x / static_cast<unsigned>(w.streams);
@@ -75,6 +77,8 @@ __global__ __launch_bounds__(kThreads) void gate_kernel(const __grid_constant__ 
 // the segment's first row, of which the first pending_rows columns are past.
 __global__ __launch_bounds__(kThreads) void inject_kernel(const __grid_constant__ NgramStep step,
                                                           int blocks_of_row) {
+  let_later_start();
+  wait_for_earlier();
   const PleWeights& w = step.weights;
   const auto row = static_cast<int>(blockIdx.x) / blocks_of_row;
   const int d =
@@ -105,6 +109,8 @@ __global__ __launch_bounds__(kThreads) void inject_kernel(const __grid_constant_
 // it, all of a decode segment's, as many as the history keeps of a prompt segment's. A prompt
 // segment without rows settles alone.
 __global__ __launch_bounds__(kThreads) void keep_kernel(const __grid_constant__ NgramStep step) {
+  let_later_start();
+  wait_for_earlier();
   const int64_t d = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (d >= step.wide) return;
   const Segment& segment = step.segments.of[blockIdx.y];
@@ -117,7 +123,7 @@ __global__ __launch_bounds__(kThreads) void keep_kernel(const __grid_constant__ 
 void launch_keep(cudaStream_t stream, const NgramStep& step) {
   const dim3 grid(static_cast<unsigned>(div_ceil<int64_t>(step.wide, kThreads)),
                   static_cast<unsigned>(step.segments.count));
-  keep_kernel<<<grid, kThreads, 0, stream>>>(step);
+  launch_after(stream, keep_kernel, grid, kThreads, step);
 }
 
 }  // namespace
@@ -144,10 +150,10 @@ void launch_ple_inject(cudaStream_t stream, float* streams, float* added, const 
   step.gates = scratch + rows * step.wide;
 
   const auto gates = static_cast<unsigned>(int64_t{rows} * weights.streams);
-  gate_kernel<<<gates, kThreads, 0, stream>>>(step);
+  launch_after(stream, gate_kernel, gates, kThreads, step);
   const int64_t blocks_of_row = div_ceil<int64_t>(step.wide, kThreads);
-  inject_kernel<<<static_cast<unsigned>(rows * blocks_of_row), kThreads, 0, stream>>>(
-      step, static_cast<int>(blocks_of_row));
+  launch_after(stream, inject_kernel, static_cast<unsigned>(rows * blocks_of_row), kThreads, step,
+               static_cast<int>(blocks_of_row));
   launch_keep(stream, step);
 }
 

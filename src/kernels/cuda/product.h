@@ -1,7 +1,6 @@
-// Matrix products on the GPU: out[row, n] = weight[n, :] · bf16(x[row, :]), for plain rows or for
-// the rows that chose an expert of a bank. One arithmetic for 1 row or thousands: lane l of a warp
-// sums columns of units l, l + 32, … in ascending order, and the lanes are summed by halves, so a
-// row's bits depend on nothing beside it.
+// Matrix products on the GPU: out[row, n] = weight[n, :] · bf16(x[row, :]), for all rows or for
+// those that chose an expert of a bank. One arithmetic for 1 row or thousands: a row's bits depend
+// on nothing beside it (order of sums: product_tile.cuh, docs/row_rule.md).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,50 +12,69 @@
 
 namespace flashlane::kernels::cuda {
 
-// Columns that a lane takes at a time; groups of a scale are whole units.
+// Columns of half a step, and of the smallest group of an affine weight.
 inline constexpr int kUnit = 32;
+// Affine and bf16 weights lie in tiles of so many weight rows, which go by steps of columns.
+inline constexpr int kTileRows = 16;
+inline constexpr int kStepCols = 64;
+// Most rows of x that the products of a decode step are made for.
+inline constexpr int kFewRows = 16;
 
-// A prepared bank on the device. A row's codes are `bits` words a unit; plain rows are padded with
-// zeros to whole units.
+// A prepared bank on the device.
 struct DeviceMatrix {
   Layout layout = Layout::kF32;
   DType scale_dtype = DType::kBf16;
-  int bits = 0;
+  int bits = 0;  // of a code; 16 for bf16 values
   int group = 0;
   int64_t rows = 0;  // of one matrix
   int64_t cols = 0;
-  int64_t units = 0;
   int64_t count = 0;
   std::byte* values = nullptr;
-  std::byte* scales = nullptr;  // [count * rows, cols / group]
-  std::byte* biases = nullptr;
+  std::byte* scales = nullptr;  // tiled: scales and biases
 
-  size_t row_bytes() const {
-    switch (layout) {
-      case Layout::kF32:
-        return static_cast<size_t>(units) * kUnit * 4;
-      case Layout::kF16:
-      case Layout::kBf16:
-        return static_cast<size_t>(units) * kUnit * 2;
-      case Layout::kAffine:
-        return static_cast<size_t>(units) * 4 * static_cast<size_t>(bits);
-    }
-    return 0;
+  constexpr bool tiled() const { return layout == Layout::kAffine || layout == Layout::kBf16; }
+  constexpr bool two_groups() const { return group == kStepCols / 2; }  // of a step
+  constexpr bool wide_scales() const { return scale_dtype != DType::kBf16; }
+  constexpr int tiles() const { return static_cast<int>((rows + kTileRows - 1) / kTileRows); }
+  constexpr int steps() const { return static_cast<int>((cols + kStepCols - 1) / kStepCols); }
+  // A tile's step: `bits` words of each lane of a warp.
+  constexpr size_t step_bytes() const { return size_t{128} * static_cast<size_t>(bits); }
+  // Scale and bias of one group of a tile's rows.
+  constexpr size_t group_bytes() const { return size_t{kTileRows} * (wide_scales() ? 8 : 4); }
+  constexpr size_t plain_row_bytes() const {
+    return static_cast<size_t>(cols) * (layout == Layout::kF32 ? 4 : 2);
   }
-  size_t scale_row_bytes() const {
-    return layout == Layout::kAffine ? static_cast<size_t>(cols / group) * dtype_bytes(scale_dtype)
-                                     : 0;
+  constexpr size_t values_bytes() const {  // of one matrix
+    if (!tiled()) return static_cast<size_t>(rows) * plain_row_bytes();
+    return static_cast<size_t>(tiles()) * static_cast<size_t>(steps()) * step_bytes();
+  }
+  constexpr size_t scales_bytes() const {
+    if (layout != Layout::kAffine) return 0;
+    return static_cast<size_t>(tiles()) * static_cast<size_t>(steps()) * (two_groups() ? 2 : 1) *
+           group_bytes();
   }
 };
 
-// Which rows of x go with which matrix of a bank: pairs of a row and one of its experts, grouped by
-// expert. Null `list`: all rows, matrix 0.
+// Stored rows of some matrices, on the device, one behind the other.
+struct StoredRows {
+  const std::byte* values = nullptr;
+  const std::byte* scales = nullptr;
+  const std::byte* biases = nullptr;
+};
+// Puts them into their tiles.
+void launch_tile_rows(cudaStream_t stream, const DeviceMatrix& to, const MatrixPart& part,
+                      const StoredRows& stored);
+
+// Which rows of x go with which matrix of a bank: pairs of a row and one of its experts. Pair p
+// reads row p / pairs_per_row of x and writes row p of out.
 struct ExpertLists {
   const int32_t* starts = nullptr;  // [experts + 1]
-  const int32_t* list = nullptr;    // pairs, ascending within an expert
-  int pairs_per_row = 1;            // pair p reads row p / pairs_per_row of x, writes row p of out
+  const int32_t* list = nullptr;    // pairs grouped by expert, ascending; null: all rows, matrix 0
+  int pairs_per_row = 1;
 };
 
+// Any number of rows. launch_product chooses among the kernels for few rows, for many, and for
+// f32 and f16 weights, which are not tiled.
 struct Product {
   DeviceMatrix weight;
   const float* x = nullptr;  // [.., cols]
@@ -64,10 +82,43 @@ struct Product {
   int row_count = 0;         // with lists: of pairs
   ExpertLists lists = {};
 };
-
 void launch_product(cudaStream_t stream, const Product& product);
-// Of those layouts alone; launch_product chooses.
-void launch_affine_product(cudaStream_t stream, const Product& product);
-void launch_plain_product(cudaStream_t stream, const Product& product);
+void launch_many_rows(cudaStream_t stream, const Product& product);
+
+// Products of at most kFewRows rows that are launched as one, each with what follows it.
+enum class Epilogue : uint8_t {
+  kNone,
+  kSilu,    // silu(factor * v)
+  kInject,  // 2 sigmoid(factor * v)
+  kGated,   // silu(v) * v of the second weight
+  kMix,     // hyper-connection: mean over streams c of sigmoid(v[c, d]) * normed[row, c, d]
+};
+struct FewEntry {
+  DeviceMatrix weight;
+  DeviceMatrix second = {};  // kGated
+  const float* x = nullptr;
+  float* out = nullptr;
+  Epilogue epilogue = Epilogue::kNone;
+  float factor = 1;
+  const float* normed = nullptr;  // kMix: [rows, streams, hidden]; the weight is [streams * hidden]
+  int streams = 1;
+  // The rows that chose an expert, from their ids: pair p of [rows * top] as in ExpertLists.
+  bool listed = false;
+  int pairs_per_row = 1;
+};
+inline constexpr int kMostFewEntries = 6;
+struct FewProducts {
+  int entry_count = 0;
+  FewEntry entries[kMostFewEntries] = {};
+  int row_count = 0;
+  const int32_t* ids = nullptr;  // [row_count * top], where an entry is listed
+  int top = 0;
+
+  void add(const FewEntry& entry) { entries[entry_count++] = entry; }
+};
+// Whether the entry's epilogue goes with its product; else it is for the caller.
+bool can_fuse(const FewEntry& entry);
+// All entries, in as few launches as their formats allow.
+void launch_few_rows(cudaStream_t stream, const FewProducts& products);
 
 }  // namespace flashlane::kernels::cuda

@@ -1,74 +1,92 @@
-// Products with weights in f32, f16 or bf16.
+// Products with weights in f32 or f16, which no tensor product takes exactly, and the choice of a
+// product's kernel. A warp has one weight row and some rows of x: lane l sums columns l, l + 32, …
+// in ascending order, the lanes are summed by halves.
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/product_kernel.cuh"
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/product.h"
 
 namespace flashlane::kernels::cuda {
 namespace {
 
-struct LoadF32 {
-  static constexpr bool kScaled = false;
-  static __device__ void load(const DeviceMatrix& weight, int64_t row, int64_t unit, float* values,
-                              float* /*scale*/, float* /*bias*/) {
-    const auto* from =
-        reinterpret_cast<const float4*>(weight.values + (row * weight.units + unit) * (kUnit * 4));
-#pragma unroll
-    for (int i = 0; i < kUnit; i += 4) {
-      const float4 four = from[i / 4];
-      values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
-    }
-  }
+constexpr int kWarps = 8;  // of a block
+constexpr int kRows = 4;   // of x that are read together
+
+struct F32 {
+  using Type = float;
+  static __device__ float value(float x) { return x; }
+};
+struct F16 {
+  using Type = __half;
+  static __device__ float value(__half x) { return __half2float(x); }
 };
 
-// Two values to a word, the lower one first.
-template <typename Convert>
-struct LoadHalf {
-  static constexpr bool kScaled = false;
-  static __device__ void load(const DeviceMatrix& weight, int64_t row, int64_t unit, float* values,
-                              float* /*scale*/, float* /*bias*/) {
-    const auto* from =
-        reinterpret_cast<const uint4*>(weight.values + (row * weight.units + unit) * (kUnit * 2));
+// Grid: x over weight rows, y over parts of x, or over the matrices of the bank.
+template <typename Stored>
+__global__ void __launch_bounds__(kWarps* kWarp) plain_kernel(const Product product) {
+  let_later_start();
+  wait_for_earlier();
+  const DeviceMatrix& weight = product.weight;
+  const ExpertLists& lists = product.lists;
+  const bool listed = lists.list != nullptr;
+  const int64_t matrix = listed ? blockIdx.y : 0;
+  const int begin = listed ? lists.starts[matrix] : static_cast<int>(blockIdx.y) * kRows;
+  const int end = listed ? lists.starts[matrix + 1] : min(begin + kRows, product.row_count);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t own = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (own >= weight.rows) return;
+  const auto* row = reinterpret_cast<const typename Stored::Type*>(
+      weight.values + static_cast<size_t>(matrix * weight.rows + own) * weight.plain_row_bytes());
+  for (int first = begin; first < end; first += kRows) {
+    float sums[kRows] = {};
+    const float* x[kRows] = {};
+    int64_t pairs[kRows] = {};
 #pragma unroll
-    for (int i = 0; i < kUnit; i += 8) {
-      const uint4 eight = from[i / 8];
-      const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+    for (int r = 0; r < kRows; ++r) {
+      if (first + r >= end) continue;
+      pairs[r] = listed ? lists.list[first + r] : first + r;
+      x[r] = product.x + (listed ? pairs[r] / lists.pairs_per_row : pairs[r]) * weight.cols;
+    }
+    for (int64_t col = lane; col < weight.cols; col += kWarp) {
+      const float value = Stored::value(row[col]);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        values[i + 2 * j] = Convert::value(words[j] & 0xffffU);
-        values[i + 2 * j + 1] = Convert::value(words[j] >> 16);
+      for (int r = 0; r < kRows; ++r) {
+        if (x[r] == nullptr) continue;
+        sums[r] = fmaf(__bfloat162float(__float2bfloat16_rn(x[r][col])), value, sums[r]);
       }
     }
-  }
-};
-
-struct FromBf16 {
-  static __device__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
-};
-struct FromF16 {
-  static __device__ float value(uint32_t bits) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-  }
-};
-
-}  // namespace
-
-void launch_plain_product(cudaStream_t stream, const Product& product) {
-  switch (product.weight.layout) {
-    case Layout::kF32:
-      return launch_by_rows<LoadF32>(stream, product);
-    case Layout::kF16:
-      return launch_by_rows<LoadHalf<FromF16>>(stream, product);
-    default:
-      return launch_by_rows<LoadHalf<FromBf16>>(stream, product);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = warp_sum(sums[r]);
+      if (lane == 0 && x[r] != nullptr) product.out[pairs[r] * weight.rows + own] = sum;
+    }
   }
 }
 
+template <typename Stored>
+void launch_plain(cudaStream_t stream, const Product& product) {
+  const dim3 grid(static_cast<unsigned>((product.weight.rows + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(product.lists.list != nullptr
+                                            ? product.weight.count
+                                            : (product.row_count + kRows - 1) / kRows));
+  launch_after(stream, plain_kernel<Stored>, grid, kWarps * kWarp, product);
+}
+
+}  // namespace
+
 void launch_product(cudaStream_t stream, const Product& product) {
   if (product.row_count == 0 || product.weight.rows == 0) return;
-  if (product.weight.layout == Layout::kAffine) {
-    launch_affine_product(stream, product);
+  if (product.weight.layout == Layout::kF32) {
+    launch_plain<F32>(stream, product);
+  } else if (product.weight.layout == Layout::kF16) {
+    launch_plain<F16>(stream, product);
+  } else if (product.lists.list == nullptr && product.row_count <= kFewRows) {
+    FewProducts one;
+    one.row_count = product.row_count;
+    one.add({.weight = product.weight, .x = product.x, .out = product.out});
+    launch_few_rows(stream, one);
   } else {
-    launch_plain_product(stream, product);
+    launch_many_rows(stream, product);
   }
 }
 

@@ -71,6 +71,8 @@ __device__ float delta_of(float value, float beta, float decay, float product) {
 // lane has up to kOfLane elements.
 template <int kTaps, int kOfLane>
 __global__ __launch_bounds__(kThreads) void convolve_kernel(const __grid_constant__ GdnStep step) {
+  let_later_start();
+  wait_for_earlier();
   const GdnWeights& w = step.weights;
   const int units = 2 * w.key_heads + w.value_heads;
   const int unit = static_cast<int>(blockIdx.x) % units;
@@ -247,6 +249,8 @@ __device__ void write_rows(const Results& results, float* out, float* records, i
 // Grid: value heads times slices of columns, segments. Read-outs go to `out`, not yet normalised.
 __global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
     const __grid_constant__ GdnStep step) {
+  let_later_start();
+  wait_for_earlier();
   __shared__ Tile tiles[2];
   __shared__ Results all_results[kFastWarps];
   constexpr int kSlices = kDim / kBlockColumns;
@@ -315,6 +319,8 @@ __device__ void advance_column(float* to, const float* from, float decay, const 
 
 __global__ __launch_bounds__(kThreads) void any_recurrence_kernel(
     const __grid_constant__ GdnStep step) {
+  let_later_start();
+  wait_for_earlier();
   const GdnWeights& w = step.weights;
   const int head = static_cast<int>(blockIdx.x);
   const int key_head = head / (w.value_heads / w.key_heads);
@@ -386,6 +392,8 @@ __device__ void keep_channel(const GdnStep& step, int s, int c) {
 // segments leave, a thread a channel.
 __global__ __launch_bounds__(kThreads) void finish_kernel(const __grid_constant__ GdnStep step,
                                                           int norm_blocks) {
+  let_later_start();
+  wait_for_earlier();
   const int block = static_cast<int>(blockIdx.x) - norm_blocks;
   if (block < 0) {
     const int64_t index = int64_t{blockIdx.x} * kWarps + warp_index();
@@ -408,17 +416,17 @@ void launch_recurrence(cudaStream_t stream, const GdnStep& step) {
             static_cast<unsigned>(step.segments.count));
   if (has_fast_shape(step.weights)) {
     grid.x *= kDim / kBlockColumns;
-    recurrence_kernel<<<grid, kFastThreads, 0, stream>>>(step);
+    launch_after(stream, recurrence_kernel, grid, kFastThreads, step);
   } else {
-    any_recurrence_kernel<<<grid, kThreads, 0, stream>>>(step);
+    launch_after(stream, any_recurrence_kernel, grid, kThreads, step);
   }
 }
 
 void launch_finish(cudaStream_t stream, const GdnStep& step) {
   const int64_t norms = div_ceil<int64_t>(int64_t{step.rows} * step.weights.value_heads, kWarps);
   const int64_t blocks = norms + step.segments.count * div_ceil<int64_t>(step.channels, kThreads);
-  finish_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(step,
-                                                                        static_cast<int>(norms));
+  launch_after(stream, finish_kernel, static_cast<unsigned>(blocks), kThreads, step,
+               static_cast<int>(norms));
 }
 
 }  // namespace
@@ -444,9 +452,9 @@ void launch_gdn_step(cudaStream_t stream, float* out, const float* qkv, const fl
   const int64_t units = 2 * weights.key_heads + weights.value_heads;
   const auto blocks = static_cast<unsigned>(div_ceil<int64_t>(rows, kWarps) * units);
   if (weights.taps == 4 && has_fast_shape(weights)) {
-    convolve_kernel<4, kDim / kWarp><<<blocks, kThreads, 0, stream>>>(step);
+    launch_after(stream, convolve_kernel<4, kDim / kWarp>, blocks, kThreads, step);
   } else {
-    convolve_kernel<0, kMostDim / kWarp><<<blocks, kThreads, 0, stream>>>(step);
+    launch_after(stream, convolve_kernel<0, kMostDim / kWarp>, blocks, kThreads, step);
   }
   launch_recurrence(stream, step);
   launch_finish(stream, step);

@@ -1,0 +1,168 @@
+// Tiles of weights as the tensor cores take them, and the one order in which a product is summed.
+//
+// A tile has 16 weight rows; a step of 64 columns is two units of 32, each two products of 16
+// columns (mma.m16n8k16: weights are the 16 rows, x the 8 columns). Lane 4g + t holds columns 8t to
+// 8t + 7 of each unit, of weight rows g and g + 8 and of x's row g. Codes up to 8 bits are exact in
+// bf16, so a group's sum of code * x is scaled once in f32, and its bias goes on the sum of its x,
+// which is a product with ones. Steps are cut into slices that the shape alone chooses; a slice is
+// summed in ascending order from zero, and slices are added in ascending order to zero.
+#pragma once
+
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/product.h"
+
+namespace flashlane::kernels::cuda {
+
+inline constexpr int kPlainBits = 16;    // bf16 values instead of codes
+inline constexpr int kPairsOfStep = 16;  // of a lane: two neighbouring columns of a row
+inline constexpr int kMostSlices = 16;
+inline constexpr int kStepsOfSlice = 6;
+
+// Of a product over so many steps.
+__host__ __device__ inline int slices_of(int steps) {
+  int slices = 1;
+  while (slices < kMostSlices && steps > slices * kStepsOfSlice) slices *= 2;
+  return slices;
+}
+__host__ __device__ inline int slice_begin(int slice, int slices, int steps) {
+  return slice * steps / slices;
+}
+
+// Pair `p` of a step: unit p / 8, product p / 4 % 2, row g + 8 (p % 2), first column 8t + 4 (p / 4
+// % 2) + 2 (p / 2 % 2) of the unit.
+__host__ __device__ inline int pair_row(int p, int lane) {
+  return lane / 4 + 8 * (p % 2);
+}
+__host__ __device__ inline int pair_col(int p, int lane) {
+  return 32 * (p / 8) + 8 * (lane % 4) + 4 * (p / 4 % 2) + 2 * (p / 2 % 2);
+}
+
+// A lane's words of a step lie in vectors of four, then two, then one; each vector's lanes side by
+// side. Where word `w` is, in words.
+template <int kBits>
+__host__ __device__ inline int word_place(int w, int lane) {
+  constexpr int kQuads = kBits / 4 * 4;
+  if (w < kQuads) return w / 4 * 128 + lane * 4 + w % 4;
+  constexpr int kTwos = kBits % 4 / 2 * 2;
+  if (w < kQuads + kTwos) return kQuads * 32 + lane * 2 + (w - kQuads);
+  return (kQuads + kTwos) * 32 + lane;
+}
+
+// Weights are read once: past the first cache.
+__device__ inline uint4 load_once(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+__device__ inline uint2 load_once(const uint2* from) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(from));
+  return v;
+}
+__device__ inline uint32_t load_once(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
+
+template <int kBits>
+__device__ __forceinline__ void load_codes(uint32_t (&words)[kBits], const std::byte* step,
+                                           int lane) {
+  const auto* from = reinterpret_cast<const uint32_t*>(step);
+#pragma unroll
+  for (int w = 0; w + 4 <= kBits; w += 4) {
+    const uint4 v = load_once(reinterpret_cast<const uint4*>(from + word_place<kBits>(w, lane)));
+    words[w] = v.x, words[w + 1] = v.y, words[w + 2] = v.z, words[w + 3] = v.w;
+  }
+  constexpr int kQuads = kBits / 4 * 4;
+  if constexpr (kBits % 4 >= 2) {
+    const uint2 v =
+        load_once(reinterpret_cast<const uint2*>(from + word_place<kBits>(kQuads, lane)));
+    words[kQuads] = v.x, words[kQuads + 1] = v.y;
+  }
+  if constexpr (kBits % 2 == 1) {
+    words[kBits - 1] = load_once(from + word_place<kBits>(kBits - 1, lane));
+  }
+}
+
+// Two codes as bf16, the lower column in the lower half. Each half of the words is a stream of the
+// pairs' codes.
+template <int kBits>
+__device__ __forceinline__ uint32_t code_pair(const uint32_t (&words)[kBits], int p) {
+  if constexpr (kBits == kPlainBits) {
+    return words[p];
+  } else if constexpr (kBits == 8) {
+    // 2^23 + code, exactly, less 2^23; the upper half of that f32 is the bf16.
+    constexpr uint32_t kMagic = 0x4B000000U;
+    const uint32_t word = words[p / 2];
+    const unsigned byte = static_cast<unsigned>(p % 2);
+    const float low = __uint_as_float(__byte_perm(word, kMagic, 0x7440U + byte)) - 8388608.0F;
+    const float high = __uint_as_float(__byte_perm(word, kMagic, 0x7442U + byte)) - 8388608.0F;
+    return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632U);
+  } else {
+    constexpr uint32_t kMask = ((1U << kBits) - 1U) * 0x00010001U;
+    const int i = p * kBits / 16;
+    const int shift = p * kBits % 16;
+    uint32_t codes = words[i] >> shift;
+    if (shift + kBits > 16) {
+      const uint32_t low = ((1U << (16 - shift)) - 1U) * 0x00010001U;
+      codes = (codes & low) | ((words[i + 1] << (16 - shift)) & (kMask & ~low));
+    }
+    // 128 + code, exactly, less 128.
+    uint32_t pair = (codes & kMask) | 0x43004300U;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+        : "=r"(pair)
+        : "r"(pair), "r"(0x3F803F80U), "r"(0xC300C300U));
+    return pair;
+  }
+}
+
+__device__ inline uint32_t pack_bf16(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+using Sums = float[4];  // of a lane: rows g (twice) and g + 8 (twice) with x's rows 2t and 2t + 1
+
+__device__ __forceinline__ void multiply_tile(Sums& sums, const uint32_t (&weights)[4], uint32_t x0,
+                                              uint32_t x1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(x0), "r"(x1));
+}
+
+// The sums of x alone, one unit: each of sums[0] and [1] belongs to an x row.
+__device__ __forceinline__ void add_unit_of_x(Sums& sums, const uint32_t (&x)[4]) {
+  constexpr uint32_t kOnes = 0x3F803F80U;
+  const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+  multiply_tile(sums, ones, x[0], x[1]);
+  multiply_tile(sums, ones, x[2], x[3]);
+}
+
+// Scale and bias of a lane's two rows in one group.
+struct Scales {
+  float scale[2], bias[2];
+};
+__device__ __forceinline__ Scales unpack_scales(uint32_t low_row, uint32_t high_row) {
+  return {{__uint_as_float(low_row << 16), __uint_as_float(high_row << 16)},
+          {__uint_as_float(low_row & 0xffff0000U), __uint_as_float(high_row & 0xffff0000U)}};
+}
+
+// A group's sums, and those of its x's rows 2t and 2t + 1, to the total.
+__device__ __forceinline__ void add_group(Sums& total, Sums& part, const Scales& scales, float x0,
+                                          float x1) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    total[i] = fmaf(scales.scale[i / 2], part[i], total[i]);
+    total[i] = fmaf(scales.bias[i / 2], i % 2 == 0 ? x0 : x1, total[i]);
+    part[i] = 0;
+  }
+}
+
+}  // namespace flashlane::kernels::cuda
