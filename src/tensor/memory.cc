@@ -35,8 +35,9 @@ class HostMemory final : public Memory {
 }  // namespace
 
 Memory& host_memory() {
-  static HostMemory memory;
-  return memory;
+  // Never destroyed: buffers of static objects may go after it.
+  static auto* const memory = new HostMemory;
+  return *memory;
 }
 
 }  // namespace flashlane
