@@ -79,6 +79,7 @@ Result<MemoryPlan> plan_memory(const ModelOutline& outline, const runner::Runner
   ASSIGN_OR_RETURN(plan.runner, runner::runner_memory(outline.shape, options));
   plan.process_bytes = process_size(outline.location);
   plan.file_bytes = memory.weights.file_bytes();
+  plan.host_bytes = memory.weights.host_bytes();
   plan.available_bytes = model::available_memory_of(outline.backend_options);
   return plan;
 }
@@ -127,6 +128,7 @@ std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& op
   line("the process itself, about", plan.process_bytes);
   line("total", plan.total_bytes());
   line("besides, in files, looked up", plan.file_bytes);
+  if (plan.host_bytes > 0) line("besides, in the machine's memory", plan.host_bytes);
   if (plan.available_bytes.has_value()) line("available now", *plan.available_bytes);
   return out;
 }
@@ -147,6 +149,7 @@ void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOp
   json.key("process_bytes").unsigned_integer(plan.process_bytes);
   json.key("total_bytes").unsigned_integer(plan.total_bytes());
   json.key("file_bytes").unsigned_integer(plan.file_bytes);
+  json.key("host_bytes").unsigned_integer(plan.host_bytes);
   json.key("available_bytes");
   plan.available_bytes.has_value() ? json.unsigned_integer(*plan.available_bytes) : json.null();
   json.end_object();

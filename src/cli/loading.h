@@ -18,8 +18,9 @@ namespace flashlane::cli {
 
 inline constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
-// What serving or scoring will hold, from sizes alone. All but file_bytes is anonymous memory,
-// which is what "resident" means: file-backed pages the system takes back when it needs them.
+// What serving or scoring will hold of the memory that computes, from sizes alone, and besides. All
+// but file_bytes is anonymous memory, which is what "resident" means: file-backed pages the system
+// takes back when it needs them.
 struct MemoryPlan {
   size_t weights_bytes =
       0;  // as the backend keeps them, vectors and tables made in memory included
@@ -27,6 +28,7 @@ struct MemoryPlan {
   runner::RunnerMemory runner;
   size_t process_bytes = 0;  // program and libraries, texts, threads, small objects
   size_t file_bytes = 0;     // embedding and n-gram tables, looked up in the files
+  size_t host_bytes = 0;     // those made in memory, where a GPU computes: not part of the total
   std::optional<size_t> available_bytes;
 
   size_t total_bytes() const {

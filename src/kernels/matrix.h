@@ -60,6 +60,19 @@ struct MatrixPart {
 // Where a part may begin inside a matrix, and end unless it is the matrix's end.
 inline constexpr int64_t kPartRows = 256;
 
+// A tensor that exists as a rule: element i is bf16(scale * r + offset), rounded after each step,
+// with r = (splitmix64(hash + i) >> 40) / 2^23 - 1, and then quantised as affine_quantize_row does.
+struct DrawRule {
+  uint64_t hash = 0;
+  float scale = 1;
+  float offset = 0;
+};
+// Rows of such a tensor as a bank: row r of matrix m is its row first_row + m * stride_rows + r.
+struct DrawnRows {
+  DrawRule rule;
+  int64_t first_row = 0;
+};
+
 // Writes row `row` of matrix `index` of the bank as floats: w = float(scale) * code + float(bias),
 // product and sum each rounded once in f32. out: [cols]. The one definition of a weight's value.
 void dequantize_row(const Matrix& matrix, int64_t index, int64_t row, float* out);

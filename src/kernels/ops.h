@@ -19,7 +19,7 @@
 #include "kernels/batch.h"
 #include "kernels/layers.h"
 #include "kernels/matrix.h"
-#include "tensor/memory.h"
+#include "tensor/buffer.h"
 
 namespace flashlane::kernels {
 
@@ -38,12 +38,15 @@ struct OpsLimits {
   int64_t widest = 0;  // the longest row of any activation, the vocabulary excluded
   int vocabulary = 0;
   int context = 0;  // most positions of a sequence
+  int experts = 0;
   int top_experts = 0;
   int gdn_head_dim = 0;  // the wider of keys and values
   int expert_width = 0;  // the wider of routed and shared
   int expert_input = 0;  // columns of an expert's input
   int low_rank = 0;
+  int heads = 0, head_dim = 0;  // of attention
   int block_tokens = 4;
+  int block_budget = 0;
 };
 
 struct SampleParams {
@@ -111,6 +114,15 @@ class Ops {
   // weight is read.
   virtual size_t reserved_bytes(const OpsLimits& limits) const = 0;
   virtual size_t prepared_bytes(const Matrix& matrix) const = 0;
+
+  // A backend that makes rows by their rule itself takes draw_part instead of prepare_part, to the
+  // same bits, and never reads the matrix's bytes. `room` is for rows on their way: it may make it
+  // larger, and whoever calls keeps it from part to part.
+  virtual bool draws_rows() const { return false; }
+  virtual Status draw_part(const Matrix& /*matrix*/, const MatrixPart& /*part*/,
+                           const DrawnRows& /*drawn*/, Buffer& /*room*/) {
+    UNREACHABLE();
+  }
 
   // streams[row, c, :] = table[tokens[row], :] for each of `copies` streams. Tokens are in range.
   virtual void embed(float* streams, std::span<const int32_t> tokens, int copies,

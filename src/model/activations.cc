@@ -78,12 +78,16 @@ kernels::OpsLimits ops_limits(const ModelShape& shape, int max_rows, int context
   limits.widest = std::max(shape.wide(), *std::max_element(widths.begin(), widths.end()));
   limits.vocabulary = shape.vocabulary;
   limits.context = context;
+  limits.experts = shape.experts;
   limits.top_experts = shape.top_experts;
   limits.gdn_head_dim = std::max(shape.gdn_key_dim, shape.gdn_value_dim);
   limits.expert_width = std::max(shape.expert_width, shape.shared_width);
   limits.expert_input = shape.hidden;
   limits.low_rank = shape.low_rank;
+  limits.heads = shape.heads;
+  limits.head_dim = shape.head_dim;
   limits.block_tokens = shape.index_block;
+  limits.block_budget = shape.block_budget();
   return limits;
 }
 

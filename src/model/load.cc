@@ -151,7 +151,7 @@ Result<std::unique_ptr<Weights>> find_weights(const ModelLocation& location,
   return load_weights(shape, std::move(source));
 }
 
-ModelMemory memory_of(Weights& weights, const kernels::Ops& ops, int max_rows, int context) {
+ModelMemory memory_of(Weights& weights, kernels::Ops& ops, int max_rows, int context) {
   const int positions = context == 0 ? weights.shape.max_position : context;
   return {.weights = weight_memory(weights, ops),
           .scratch_bytes = ops.reserved_bytes(ops_limits(weights.shape, max_rows, positions))};
@@ -163,10 +163,18 @@ Status check_room(const ModelLocation& location, const ModelMemory& memory,
   const std::optional<size_t> available = options.available_bytes.has_value()
                                               ? options.available_bytes
                                               : available_memory_of(options.backend);
-  if (!available.has_value() || needed <= *available) return {};
+  if (available.has_value() && needed > *available) {
+    return error(ErrorCode::kNoCapacity,
+                 "{}: it needs {} bytes, but only {} bytes of memory are available", location.name,
+                 needed, *available);
+  }
+  const size_t tables = memory.weights.host_bytes();
+  const std::optional<size_t> beside = available_memory();
+  if (!beside.has_value() || tables <= *beside) return {};
   return error(ErrorCode::kNoCapacity,
-               "{}: it needs {} bytes, but only {} bytes of memory are available", location.name,
-               needed, *available);
+               "{}: its tables need {} bytes beside the GPU, but only {} bytes of the machine's "
+               "memory are available",
+               location.name, tables, *beside);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Parts are cut so that their stored bytes are few beside any model's, yet enough for all threads.
+// Parts are cut so that their stored bytes are few beside any model's, yet enough for all threads,
+// or for all of a GPU where that makes them.
 #include "model/prepare.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/int_math.h"
+#include "model/synthetic_source.h"
 
 namespace flashlane::model {
 namespace {
@@ -16,6 +18,7 @@ using kernels::Matrix;
 using kernels::MatrixPart;
 
 constexpr size_t kPartBytes = size_t{16} << 20;
+constexpr size_t kDrawnPartBytes = size_t{256} << 20;
 constexpr size_t kLine = 256;  // where each vector begins
 // A table up to this size is read whole at load; rows of a larger one are read where they are.
 constexpr size_t kSmallTable = size_t{256} << 20;
@@ -28,10 +31,10 @@ size_t part_bytes(const Matrix& matrix, const MatrixPart& part) {
   return static_cast<size_t>(part.count * part.row_count) * row_stored_bytes(matrix);
 }
 
-// Whole matrices of a bank, or a run of rows of one matrix, about kPartBytes each.
-std::vector<MatrixPart> parts_of(const Matrix& matrix) {
+// Whole matrices of a bank, or a run of rows of one matrix, about so many bytes each.
+std::vector<MatrixPart> parts_of(const Matrix& matrix, size_t bytes = kPartBytes) {
   std::vector<MatrixPart> parts;
-  const auto wanted = static_cast<int64_t>(kPartBytes / row_stored_bytes(matrix));
+  const auto wanted = static_cast<int64_t>(bytes / row_stored_bytes(matrix));
   if (wanted >= matrix.rows) {
     const int64_t step = std::max<int64_t>(1, wanted / matrix.rows);
     for (int64_t first = 0; first < matrix.count; first += step) {
@@ -115,6 +118,13 @@ void want_tables(Weights& weights, const std::function<void(size_t)>& progress) 
   }
 }
 
+// Whoever looks for the bytes of a prepared matrix is wrong, and shall find nothing.
+void forget_bytes(Matrix& matrix) {
+  matrix.data = nullptr;
+  matrix.scales = nullptr;
+  matrix.biases = nullptr;
+}
+
 Status prepare_matrix(Matrix& matrix, bool shared, const format::TensorSource& source,
                       kernels::Ops& ops, const std::function<void(size_t)>& progress) {
   RETURN_IF_ERROR(ops.begin_prepare(matrix));
@@ -129,26 +139,43 @@ Status prepare_matrix(Matrix& matrix, bool shared, const format::TensorSource& s
     add_ranges(matrix, part, Arrays::kAll, ranges);
     if (!shared) source.drop(ranges);
   }
-  // Whoever looks for the bytes now is wrong, and shall find nothing.
-  matrix.data = nullptr;
-  matrix.scales = nullptr;
-  matrix.biases = nullptr;
+  forget_bytes(matrix);
   return {};
+}
+
+// The source's bytes are addresses alone here, and never made.
+Status draw_matrix(Matrix& matrix, const kernels::DrawnRows& drawn, Buffer& room, kernels::Ops& ops,
+                   const std::function<void(size_t)>& progress) {
+  RETURN_IF_ERROR(ops.begin_prepare(matrix));
+  for (const MatrixPart& part : parts_of(matrix, kDrawnPartBytes)) {
+    RETURN_IF_ERROR(ops.draw_part(matrix, part, drawn, room));
+    if (progress) progress(part_bytes(matrix, part));
+  }
+  forget_bytes(matrix);
+  return {};
+}
+
+// Null where rows are not drawn, or not by this backend.
+const ComputedTableSource* drawing_source(const Weights& weights, const kernels::Ops& ops) {
+  return ops.draws_rows() ? dynamic_cast<const ComputedTableSource*>(weights.source.get())
+                          : nullptr;
 }
 
 }  // namespace
 
-WeightMemory weight_memory(Weights& weights, const kernels::Ops& ops) {
+WeightMemory weight_memory(Weights& weights, kernels::Ops& ops) {
   WeightMemory memory;
+  const size_t most = drawing_source(weights, ops) != nullptr ? kDrawnPartBytes : kPartBytes;
   for (const Matrix* matrix : kernel_matrices(weights)) {
     memory.copies_bytes += ops.prepared_bytes(*matrix);
-    memory.part_bytes = std::max(memory.part_bytes, std::min(matrix->stored_bytes(), kPartBytes));
+    memory.part_bytes = std::max(memory.part_bytes, std::min(matrix->stored_bytes(), most));
   }
   for (const std::vector<float>& values : weights.floats) {
     memory.vectors_bytes += values.size() * sizeof(float);
   }
   for (const Matrix* table : kept_tables(weights)) memory.tables_bytes += table->stored_bytes();
   memory.tables_in_files = weights.source->file_backed();
+  memory.tables_apart = &ops.memory() != &host_memory();
   return memory;
 }
 
@@ -218,10 +245,14 @@ Status prepare_weights(Weights& weights, kernels::Ops& ops,
                        const std::function<void(size_t)>& progress) {
   want_tables(weights, progress);
   prepare_vectors(weights, ops.memory());
+  const ComputedTableSource* drawing = drawing_source(weights, ops);
+  Buffer room;
   for (Matrix* matrix : kernel_matrices(weights)) {
-    // The bytes of a tied head are the embedding's, and stay.
+    // The bytes of a tied head are the embedding's: they are there, and stay.
     const bool shared = matrix->data == weights.embedding.data;
-    RETURN_IF_ERROR(prepare_matrix(*matrix, shared, *weights.source, ops, progress));
+    const auto drawn = drawing == nullptr || shared ? std::nullopt : drawing->drawn_rows(*matrix);
+    RETURN_IF_ERROR(drawn ? draw_matrix(*matrix, *drawn, room, ops, progress)
+                          : prepare_matrix(*matrix, shared, *weights.source, ops, progress));
   }
   return {};
 }

@@ -1,7 +1,7 @@
 // From found weights to prepared ones: every matrix goes to the backend part by part, and the bytes
-// it came from are given back as they are done with. After it, memory holds the backend's copies,
-// the vectors, and what is looked up by row (embedding, stored n-gram tables); a matrix that was
-// prepared has no bytes of its own left.
+// it came from are given back as they are done with; synthetic ones are made by the backend itself
+// where it can. After it, memory holds the backend's copies, the vectors, and what is looked up by
+// row (embedding, stored n-gram tables); a matrix that was prepared has no bytes of its own left.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,18 @@ struct WeightMemory {
   size_t vectors_bytes = 0;  // norms and convolutions, as f32
   size_t tables_bytes = 0;   // embedding and stored n-gram tables, as stored
   bool tables_in_files = false;
-  size_t part_bytes = 0;  // source bytes that are there at a time while loading
+  bool tables_apart = false;  // not in the memory that computes but in the machine's
+  size_t part_bytes = 0;      // stored bytes that are there at a time while loading
 
+  // Of the memory that computes.
   size_t anonymous_bytes() const {
-    return copies_bytes + vectors_bytes + (tables_in_files ? 0 : tables_bytes);
+    return copies_bytes + vectors_bytes + (tables_in_files || tables_apart ? 0 : tables_bytes);
   }
+  // Of the machine's where that is another.
+  size_t host_bytes() const { return tables_apart && !tables_in_files ? tables_bytes : 0; }
   size_t file_bytes() const { return tables_in_files ? tables_bytes : 0; }
 };
-WeightMemory weight_memory(Weights& weights, const kernels::Ops& ops);
+WeightMemory weight_memory(Weights& weights, kernels::Ops& ops);
 
 // Hands every matrix that kernels read to the backend. `progress`, if any, is told the stored bytes
 // of each part that is done, while both the part and its copy are there.

@@ -33,7 +33,8 @@ Result<size_t> synth_bytes(const SynthSpec& spec);
 std::string describe_synth(const SynthSpec& spec);
 
 // All tensors under their official names (quantised ones as weight, scales, biases). A tensor's
-// rows are made when they are wanted, by `threads` threads, and hold memory until they are dropped.
+// rows are made when they are wanted, by `threads` threads, and hold memory until they are dropped;
+// a backend that makes rows itself is told their rule instead (model/synthetic_source.h).
 Result<std::shared_ptr<const format::TensorSource>> make_synthetic(const SynthSpec& spec,
                                                                    const ModelShape& shape,
                                                                    int threads);

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/check.h"
 #include "base/int_math.h"
 #include "base/keyed_random.h"
 #include "format/page_ledger.h"
@@ -61,6 +62,7 @@ class SyntheticSource final : public ComputedTableSource {
     }
     return nullptr;
   }
+  std::optional<kernels::DrawnRows> drawn_rows(const kernels::Matrix& matrix) const override;
   void want(std::span<const format::ByteRange> ranges) const override;
   void drop(std::span<const format::ByteRange> ranges) const override;
 
@@ -77,6 +79,7 @@ class SyntheticSource final : public ComputedTableSource {
   };
 
   static Stored stored(const PlannedTensor& tensor);
+  kernels::DrawRule rule_of(const PlannedTensor& tensor) const;
   bool in_region(const format::ByteRange& range) const;
   void add_view(const std::string& name, DType dtype, std::vector<int64_t> shape,
                 const std::byte* data);
@@ -236,10 +239,26 @@ void SyntheticSource::drop(std::span<const format::ByteRange> ranges) const {
   }
 }
 
+kernels::DrawRule SyntheticSource::rule_of(const PlannedTensor& tensor) const {
+  const ValueRule values = value_rule(tensor.name, tensor.cols());
+  return {fnv1a64(tensor.name) ^ seed_, values.scale, values.offset};
+}
+
+std::optional<kernels::DrawnRows> SyntheticSource::drawn_rows(const kernels::Matrix& matrix) const {
+  const format::ByteRange first{matrix.data, matrix.row_bytes()};
+  if (!in_region(first)) return std::nullopt;
+  const Chunk rows = rows_of(first);
+  const PlannedTensor& tensor = plan_.tensors[rows.tensor];
+  CHECK_EQ(rows.row_count, 1);
+  CHECK_EQ(matrix.cols, tensor.cols());
+  CHECK_EQ(matrix.bits, tensor.bits);
+  CHECK_EQ(matrix.group, tensor.group);
+  return kernels::DrawnRows{rule_of(tensor), rows.first_row};
+}
+
 void SyntheticSource::make(const Chunk& chunk) const {
   const PlannedTensor& tensor = plan_.tensors[chunk.tensor];
-  const uint64_t hash = fnv1a64(tensor.name) ^ seed_;
-  const ValueRule rule = value_rule(tensor.name, tensor.cols());
+  const kernels::DrawRule rule = rule_of(tensor);
   const auto cols = static_cast<size_t>(tensor.cols());
   const auto [row_bytes, groups] = stored(tensor);
   std::byte* data = region_ + offsets_[chunk.tensor];
@@ -249,7 +268,7 @@ void SyntheticSource::make(const Chunk& chunk) const {
   std::vector<uint8_t> codes(tensor.bits == 0 ? 0 : cols);
   for (int64_t i = chunk.first_row; i < chunk.first_row + chunk.row_count; ++i) {
     const auto row = static_cast<size_t>(i);
-    draw_values(hash, rule, row * cols, values);
+    draw_values(rule.hash, {rule.scale, rule.offset}, row * cols, values);
     std::byte* out = data + row * row_bytes;
     if (tensor.bits == 0) {
       auto* words = reinterpret_cast<uint16_t*>(out);

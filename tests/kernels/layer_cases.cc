@@ -319,6 +319,11 @@ std::vector<std::unique_ptr<LayerCase>> layer_cases(uint64_t seed, const CacheFo
       "attention_round", attention_sizes(4, 2, 64, 16, 2, 32, 4, 20), form, fork()));
   cases.push_back(std::make_unique<AttentionCase>(
       "attention_odd", attention_sizes(6, 3, 24, 8, 3, 20, 2, 5), form, fork()));
+  // The true shape's heads, which some backends have kernels of their own for.
+  cases.push_back(std::make_unique<AttentionCase>(
+      "attention_true", attention_sizes(24, 2, 256, 64, 4, 128, 4, 40), form, fork()));
+  cases.push_back(
+      std::make_unique<GdnCase>("gdn_true", gdn_sizes(1, 3, 128, 128, 4, Gate::kSigmoid), fork()));
   return cases;
 }
 

@@ -87,6 +87,14 @@ TEST(RowRule, RowsAloneEqualRowsAmongOthersInEveryFormat) {
   }
 }
 
+TEST(RowRule, RowsAloneEqualRowsAmongOthersInLongSums) {
+  for (const Backend& backend : backends()) {
+    for (const char* format : {"bf16", "q4g32", "q6g64"}) {
+      check_row_ops(backend, format_named(format), kDeepSizes);
+    }
+  }
+}
+
 TEST(RowRule, RowsAloneEqualRowsAmongOthersInWidthsThatFitNoVector) {
   for (const Backend& backend : backends()) {
     for (const char* format : {"f32", "bf16", "f16"}) {

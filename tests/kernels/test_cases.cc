@@ -129,12 +129,12 @@ std::vector<Backend> backends() {
   const auto reserved = [](std::unique_ptr<Ops> ops) {
     OpsLimits limits;
     limits.rows = 64;
-    limits.widest = 1024;
+    limits.widest = 4096;
     limits.vocabulary = 300;
     limits.context = 256;
     limits.top_experts = 4;
-    limits.expert_width = 128;
-    limits.expert_input = 256;
+    limits.expert_width = 512;
+    limits.expert_input = 1024;
     limits.low_rank = 128;
     limits.block_tokens = 2;
     CHECK(ops->reserve(limits).ok());

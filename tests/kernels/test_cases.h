@@ -71,6 +71,8 @@ struct RowSizes {
   int streams, hidden, low_rank, experts, top_experts, width, shared_width, outputs;
 };
 inline constexpr RowSizes kRoundSizes = {4, 256, 128, 7, 3, 128, 128, 144};
+// Products long enough to be summed in slices, whoever cuts them.
+inline constexpr RowSizes kDeepSizes = {4, 1024, 64, 5, 2, 512, 512, 48};
 // Of plain formats alone: no width is a multiple of anything.
 inline constexpr RowSizes kOddSizes = {3, 73, 19, 5, 2, 21, 35, 37};
 // All row ops with weights from `seed`, prepared for `ops`.

@@ -7,15 +7,19 @@
 
 #include <map>
 
+#include "kernels/reference/reference_ops.h"
 #include "model/forward.h"
 #include "model/load.h"
+#include "model/synth_values.h"
+#include "model/synthetic_source.h"
+#include "tensor/affine.h"
 #include "tests/model/weights_fixture.h"
 
 namespace flashlane::model {
 namespace {
 
 // Passes on to a synthetic source and keeps count of what is wanted and not dropped, by address.
-class CountingSource final : public format::TensorSource {
+class CountingSource final : public ComputedTableSource {
  public:
   explicit CountingSource(const std::string& text, bool tied = false) {
     const SynthSpec spec = *parse_synth(text);
@@ -26,6 +30,16 @@ class CountingSource final : public format::TensorSource {
   const TensorView* find(std::string_view name) const override { return source_->find(name); }
   std::vector<std::string> names() const override { return source_->names(); }
   std::string description() const override { return source_->description(); }
+  const ComputedTable* computed_table(int layer) const override {
+    return synthetic().computed_table(layer);
+  }
+  std::optional<kernels::DrawnRows> drawn_rows(const kernels::Matrix& matrix) const override {
+    return synthetic().drawn_rows(matrix);
+  }
+  // Uncounted.
+  const ComputedTableSource& synthetic() const {
+    return dynamic_cast<const ComputedTableSource&>(*source_);
+  }
   void want(std::span<const format::ByteRange> ranges) const override {
     source_->want(ranges);
     for (const format::ByteRange& range : ranges) {
@@ -124,6 +138,115 @@ TEST(Prepare, ATiedHeadLeavesTheEmbeddingAlone) {
     // Progress ends at what was announced.
     EXPECT_EQ(reported, weights->stored_bytes + weights->ngram_bytes);
   }
+}
+
+// Stands for memory that is not the host's.
+class ApartMemory final : public Memory {
+ public:
+  std::byte* allocate(size_t bytes) override { return host_memory().allocate(bytes); }
+  void release(std::byte* pointer) noexcept override { host_memory().release(pointer); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    host_memory().copy(to, from, bytes);
+  }
+  void zero(void* to, size_t bytes) override { host_memory().zero(to, bytes); }
+};
+
+// A backend that draws: it makes each row that it is asked for by the rule, and compares it with
+// what the source makes.
+class DrawingOps final : public kernels::reference::ReferenceOps {
+ public:
+  explicit DrawingOps(const format::TensorSource& source) : source_(source) {}
+  Memory& memory() override { return memory_; }
+  bool draws_rows() const override { return true; }
+  Status draw_part(const kernels::Matrix& matrix, const kernels::MatrixPart& part,
+                   const kernels::DrawnRows& drawn, Buffer& /*room*/) override {
+    for (int64_t index = part.first; index < part.first + part.count; ++index) {
+      for (int64_t row = part.first_row; row < part.first_row + part.row_count; ++row) {
+        compare(matrix, drawn, index * matrix.stride_rows + row);
+      }
+    }
+    rows_[matrix.packed] += part.count * part.row_count;
+    return {};
+  }
+  std::map<int, int64_t> rows_;  // drawn, by matrix
+  int different_ = 0;
+
+ private:
+  void compare(const kernels::Matrix& matrix, const kernels::DrawnRows& drawn, int64_t row) {
+    const auto cols = static_cast<size_t>(matrix.cols);
+    const auto at = static_cast<size_t>(row);
+    const format::ByteRange stored{matrix.data + at * matrix.row_bytes(), matrix.row_bytes()};
+    source_.want({&stored, 1});
+    std::vector<float> values(cols);
+    std::vector<std::byte> bytes(stored.bytes);
+    const kernels::DrawRule& rule = drawn.rule;
+    draw_values(rule.hash, {rule.scale, rule.offset},
+                (static_cast<uint64_t>(drawn.first_row) + at) * cols, values);
+    if (matrix.layout == kernels::Layout::kBf16) {
+      for (size_t k = 0; k < cols; ++k) {
+        const uint16_t word = float_to_bf16(values[k]);
+        std::memcpy(bytes.data() + 2 * k, &word, 2);
+      }
+    } else {
+      const size_t scale_bytes = matrix.scale_row_bytes();
+      std::vector<uint8_t> codes(cols);
+      std::vector<uint16_t> scales(scale_bytes / 2);
+      std::vector<uint16_t> biases(scale_bytes / 2);
+      affine_quantize_row(values, matrix.bits, matrix.group, codes, scales, biases);
+      affine_pack(codes, matrix.bits, bytes);
+      const auto same = [&](const std::byte* data, const std::vector<uint16_t>& made) {
+        return std::memcmp(data + at * scale_bytes, made.data(), scale_bytes) == 0;
+      };
+      if (!same(matrix.scales, scales) || !same(matrix.biases, biases)) ++different_;
+    }
+    if (std::memcmp(stored.data, bytes.data(), stored.bytes) != 0) ++different_;
+    source_.drop({&stored, 1});
+  }
+
+  const format::TensorSource& source_;
+  ApartMemory memory_;
+};
+
+TEST(Prepare, WhatABackendDrawsIsNeverWanted) {
+  for (const char* text : {"tiny,seed=7", "tiny,layers=4,format=q6g64,ngram=stored"}) {
+    const auto source = std::make_shared<CountingSource>(text);
+    DrawingOps ops(source->synthetic());
+    auto weights = *load_weights(source->shape_, source);
+    std::vector<int64_t> rows;
+    for (const kernels::Matrix* matrix : kernel_matrices(*weights)) {
+      rows.push_back(matrix->count * matrix->rows);
+    }
+    const WeightMemory planned = weight_memory(*weights, ops);
+    EXPECT_EQ(planned.anonymous_bytes(), planned.copies_bytes + planned.vectors_bytes);
+    EXPECT_EQ(planned.host_bytes(), planned.tables_bytes);
+    source->most_ = 0;
+    size_t reported = 0;
+    ASSERT_TRUE(prepare_weights(*weights, ops, [&](size_t bytes) { reported += bytes; }).ok());
+    EXPECT_EQ(ops.different_, 0) << text;
+    EXPECT_EQ(reported, weights->stored_bytes + weights->ngram_bytes);
+    ASSERT_EQ(ops.rows_.size(), rows.size());
+    for (const kernels::Matrix* matrix : kernel_matrices(*weights)) {
+      EXPECT_EQ(matrix->data, nullptr);
+      EXPECT_EQ(ops.rows_[matrix->packed], rows[static_cast<size_t>(matrix->packed)]);
+    }
+    // Tables alone, as values or codes.
+    size_t kept = static_cast<size_t>(weights->embedding.rows) * weights->embedding.row_bytes();
+    for (int i = 0; !weights->ple[0].table.computed && i < weights->ple[0].table.shard_count; ++i) {
+      const kernels::Matrix& shard = weights->ple[0].table.shards[i];
+      kept += static_cast<size_t>(shard.rows) * shard.row_bytes();
+    }
+    EXPECT_EQ(source->most_, kept);
+    EXPECT_EQ(source->now_, kept);
+  }
+}
+
+TEST(Prepare, ATiedHeadIsNotDrawn) {
+  const auto source = std::make_shared<CountingSource>("tiny", true);
+  DrawingOps ops(source->synthetic());
+  auto weights = *load_weights(source->shape_, source);
+  ASSERT_TRUE(prepare_weights(*weights, ops).ok());
+  EXPECT_FALSE(ops.rows_.contains(weights->head.packed));
+  EXPECT_EQ(ops.different_, 0);
 }
 
 TEST(Prepare, SmallTablesInFilesAreReadWhole) {

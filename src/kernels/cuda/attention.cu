@@ -1,498 +1,511 @@
-// Sparse attention on the GPU: cache writes, block selection, attention over the row's own keys.
-// Eight lanes take quads of a query-key product in turn and meet by halves. A row's visible keys
-// (selected blocks ascending, then the tail) go to softmax steps and partial sums by their index in
-// that list alone. What shares a thread block, load widths and pages decide no bit.
-#include <cstddef>
-
-#include "base/int_math.h"
-#include "kernels/cuda/device_code.cuh"
+// Sparse attention on the GPU: over the row's own keys, by parts. A row's visible keys (selected
+// blocks ascending, then the tail) fall into parts of kRun by their index in that list alone. Each
+// part gives its highest product, the total of its weights and its weighed values, as if it were
+// all; parts then meet in ascending order by one formula. A forward of few rows has a thread block
+// for each part, others take a row's parts in turn: who does it, what shares a thread block, load
+// widths and pages decide no bit.
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/product_tile.cuh"
 
 namespace flashlane::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kKeyLanes = 8;  // lanes that multiply a key
-constexpr int kKeys = 2;      // keys that they multiply at once
-// Queries that a thread block multiplies with each key that it reads: many spare loads, few leave
-// work for more thread blocks.
-constexpr int kFew = 4;
-constexpr int kMany = 12;
-constexpr int kMostRowsOfFew = 8;
-constexpr int kSelectThreads = 1024;  // and bins of a digit of 10 bits
-constexpr int kStep = 512;            // visible keys of one step of the softmax
-constexpr int kPanel = 256;           // output dims of one thread block
-constexpr int kParts = 4;  // partial sums of weighed values, each by its own lanes of a warp
-constexpr int kPartLanes = kWarp / kParts;
+constexpr int kMostParts = 2048;  // that are split
+constexpr int kPanel = 256;       // output dims of one thread block
+constexpr int kMeetThreads = 128;
 
-constexpr int kQuad = 4;
-struct alignas(16) Quad {
-  float of[kQuad];
+// A row's softmax over some of its keys.
+struct Softmax {
+  float highest;
+  float total;  // of the weights under `highest`
 };
-static_assert(kPanel * kParts == kThreads * kQuad);
-
-// What all kernels here are given.
-struct Forward {
-  Segments segments;
-  CacheView cache;
-  AttentionWeights w;
-  // Of a row's own sequence.
-  __device__ const int32_t* table(int row) const { return cache.tables[segment_of(segments, row)]; }
-  __device__ int position(int row) const {
-    const Segment& own = segments.of[segment_of(segments, row)];
-    return own.start_position + row - own.first_row;
-  }
+__device__ inline Softmax of_no_keys() {
+  return {-INFINITY, 0};
+}
+// What sums under two maxima are worth under the higher one.
+struct Shares {
+  float before, part;
 };
-
-// Of this thread, in its block.
-struct Thread {
-  static __device__ int index() { return static_cast<int>(threadIdx.x); }
-  static __device__ int lane() { return index() % kWarp; }
-  static __device__ int warp() { return index() / kWarp; }
-};
-
-// Norm and rotation in place, by one warp; `cached`, where there is one, receives them too.
-__device__ void norm_and_rotate(float* x, const float* gain, int dims, int position,
-                                const AttentionWeights& w, std::byte* cached = nullptr,
-                                DType dtype = DType::kF32) {
-  const float scale = warp_rms_scale(x, dims, w.eps);
-  const auto put = [&](int i, float value) {
-    x[i] = value;
-    if (cached != nullptr) store_cached(cached, dtype, i, value);
-  };
-  const int half = w.rotary_dims / 2;
-  for (int i = Thread::lane(); i < half; i += kWarp) {
-    float sine, cosine;
-    rotation(position, w.inverse_frequency[i], &sine, &cosine);
-    const float first = x[i] * scale * gain[i];
-    const float second = x[i + half] * scale * gain[i + half];
-    put(i, first * cosine - second * sine);
-    put(i + half, second * cosine + first * sine);
-  }
-  for (int i = 2 * half + Thread::lane(); i < dims; i += kWarp) put(i, x[i] * scale * gain[i]);
+// The one way in which a part joins the parts before it, for totals and for weighed values.
+__device__ inline Shares shares_of(float before, float part) {
+  const float highest = fmaxf(before, part);
+  return {exp_f32(before - highest), exp_f32(part - highest)};
+}
+__device__ inline float join(float before, float part, const Shares& shares) {
+  return fmaf(before, shares.before, part * shares.part);
 }
 
-// One warp a vector: queries, keys with their values, index queries, the raw index key.
-__global__ void prepare_vectors_kernel(float* query_gate, float* key, const float* value,
-                                       float* index, const __grid_constant__ Forward forward) {
-  const AttentionWeights& w = forward.w;
+// What parts give where each has a thread block of its own.
+struct Parts {
+  Softmax* softmax;  // [rows, heads, most]
+  float* sums;       // [rows, heads, most, head_dim]
+  int most;
+};
+
+// The output of one dim: the gate stands behind the head's query.
+__device__ inline float gated(float sum, float total, const float* query, int head_dim, int dim) {
+  return sum / total * sigmoid_f32(query[head_dim + dim]);
+}
+
+// The keys that a row sees.
+struct Visible {
+  const int32_t* table;
+  const int32_t* blocks;
+  int chosen;  // blocks
+  int tokens;
+  int count;
+  __device__ Visible(const Forward& forward, const int32_t* all_blocks, const int32_t* counts,
+                     int stride, int row)
+      : table(forward.table(row)),
+        blocks(all_blocks + int64_t{row} * stride),
+        chosen(counts[row]),
+        tokens(forward.position(row) + 1),
+        count(chosen * forward.w.block_tokens + tokens % forward.w.block_tokens) {}
+  // The i-th; the tail comes behind the chosen blocks.
+  __device__ const std::byte* key(const Forward& forward, int kv_head, int i) const {
+    const AttentionWeights& w = forward.w;
+    const int n = i / w.block_tokens;
+    const int block = n < chosen ? blocks[n] : tokens / w.block_tokens;
+    const int token = block * w.block_tokens + i % w.block_tokens;
+    return cached_row(forward.cache.pages, table, forward.cache.pages.key_offset, kv_head, token,
+                      w.head_dim);
+  }
+};
+
+// The keys from `first` on to shared memory, the last one again where there are less than kRun.
+// kAhead: keys and values are sent for, so that they come from the GPU's memory all at once.
+template <bool kAhead>
+__device__ void list_keys(const std::byte** keys, const Visible& visible, int first, int kv_head,
+                          const Forward& forward) {
+  static_assert(kKeyThreads == 2 * kRun);
   const KvPages& pages = forward.cache.pages;
-  const int64_t row = blockIdx.x;
-  const int32_t* table = forward.table(blockIdx.x);
-  const int position = forward.position(blockIdx.x);
-  const auto cached = [&](size_t offset, int plane, int dims) {
-    return cached_row(pages, table, offset, plane, position, dims);
-  };
-  const auto store = [&](std::byte* to, const float* x, int dims) {
-    for (int i = Thread::lane(); i < dims; i += kWarp) store_cached(to, pages.dtype, i, x[i]);
-  };
-  int h = static_cast<int>(blockIdx.y) * kWarps + Thread::warp();
-  if (h < w.heads) {
-    float* x = query_gate + (row * w.heads + h) * 2 * w.head_dim;
-    norm_and_rotate(x, w.query_gain, w.head_dim, position, w);
-  } else if (h -= w.heads; h < w.kv_heads) {
-    const int64_t at = (row * w.kv_heads + h) * w.head_dim;
-    norm_and_rotate(key + at, w.key_gain, w.head_dim, position, w,
-                    cached(pages.key_offset, h, w.head_dim), pages.dtype);
-    store(cached(pages.value_offset, h, w.head_dim), value + at, w.head_dim);
-  } else if (h -= w.kv_heads; h <= w.index_heads) {
-    float* x = index + (row * (w.index_heads + 1) + h) * w.index_dim;
-    if (h < w.index_heads) {
-      norm_and_rotate(x, w.index_query_gain, w.index_dim, position, w);
-    } else {
-      store(cached(pages.index_offset, 0, w.index_dim), x, w.index_dim);
+  const int own = Thread::index() % kRun;
+  const std::byte* key = visible.key(forward, kv_head, min(first + own, visible.count - 1));
+  const bool of_keys = Thread::index() < kRun;
+  if (of_keys) keys[own] = key;
+  if constexpr (kAhead) {
+    constexpr int kLine = 128;
+    const std::byte* from = of_keys ? key : key + (pages.value_offset - pages.key_offset);
+    const int bytes = forward.w.head_dim * static_cast<int>(cached_bytes(pages.dtype));
+    for (int at = 0; at < bytes; at += kLine) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
     }
   }
 }
 
-// One warp a row: the pooled key of the block that the row completes, if it does. A launch of its
-// own, since the block's raw keys may come from several rows of this forward.
-__global__ void pool_keys_kernel(const __grid_constant__ Forward forward) {
-  extern __shared__ float mean[];
-  const AttentionWeights& w = forward.w;
-  const KvPages& pages = forward.cache.pages;
-  const int32_t* table = forward.table(blockIdx.x);
-  const int tokens = forward.position(blockIdx.x) + 1;
-  if (tokens % w.block_tokens != 0) return;
-  const int block = tokens / w.block_tokens - 1;
-  const int first = block * w.block_tokens;
-  // A block lies in one page, so its rows are neighbours.
-  const std::byte* raw = cached_row(pages, table, pages.index_offset, 0, first, w.index_dim);
-  for (int d = Thread::lane(); d < w.index_dim; d += kWarp) {
-    float sum = 0;
-    for (int t = 0; t < w.block_tokens; ++t) {
-      sum += load_cached(raw, pages.dtype, t * w.index_dim + d);
-    }
-    mean[d] = sum / static_cast<float>(w.block_tokens);
-  }
-  __syncwarp();
-  norm_and_rotate(mean, w.index_key_gain, w.index_dim, first, w,
-                  cached_pooled_row(pages, table, block, w.block_tokens, w.index_dim), pages.dtype);
-}
-
-// Elements at … at + 3 of a cache row; zeros where the row ends. kWide: rows are aligned and whole
-// quads, so that one load does.
-template <typename T, bool kWide>
-struct Loader {
-  using OfQuery = Loader<float, kWide>;
-  static __device__ Quad quad(const std::byte* row, int at, int width) {
-    const T* x = reinterpret_cast<const T*>(row) + at;
-    if constexpr (!kWide) {
-      const auto one = [&](int i) { return at + i < width ? static_cast<float>(x[i]) : 0.0F; };
-      return {one(0), one(1), one(2), one(3)};
-    } else if constexpr (sizeof(T) == sizeof(float)) {
-      const float4 all = __ldg(reinterpret_cast<const float4*>(x));
-      return {all.x, all.y, all.z, all.w};
-    } else {
-      const uint2 two = __ldg(reinterpret_cast<const uint2*>(x));
-      return {__uint_as_float(two.x << 16), __uint_as_float(two.x & 0xffff0000U),
-              __uint_as_float(two.y << 16), __uint_as_float(two.y & 0xffff0000U)};
-    }
-  }
-};
-
-// dots[key][query] of `count` keys, by all threads of the block; dots and keys lie in shared
-// memory. queries: `given` of kQueries, each `stride` behind the one before; the others' dots mean
-// nothing.
-template <typename Load, int kQueries>
-__device__ void dot_keys(float* dots, const float* queries, int64_t stride, int given, int dims,
-                         const std::byte* const* keys, int count) {
-  constexpr int kGroups = kThreads / kKeyLanes;
-  const int lane = Thread::index() % kKeyLanes;
-  for (int first = 0; first < count; first += kKeys * kGroups) {
-    const int own = first + Thread::index() / kKeyLanes;
-    float sums[kKeys][kQueries] = {};
-    const std::byte* rows[kKeys];
-    for (int n = 0; n < kKeys; ++n) rows[n] = keys[min(own + n * kGroups, count - 1)];
-    for (int at = lane * kQuad; at < dims; at += kKeyLanes * kQuad) {
-      Quad key[kKeys];
-      for (int n = 0; n < kKeys; ++n) key[n] = Load::quad(rows[n], at, dims);
-#pragma unroll
-      for (int q = 0; q < kQueries; ++q) {
-        const float* query = queries + min(q, given - 1) * stride;
-        const Quad x = Load::OfQuery::quad(reinterpret_cast<const std::byte*>(query), at, dims);
-        for (int n = 0; n < kKeys; ++n) {
-          for (int j = 0; j < kQuad; ++j) sums[n][q] = fmaf(x.of[j], key[n].of[j], sums[n][q]);
-        }
-      }
-    }
-#pragma unroll
-    for (int q = 0; q < kQueries; ++q) {
-      for (int n = 0; n < kKeys; ++n) {
-        float sum = sums[n][q];
-        for (int step = kKeyLanes / 2; step > 0; step /= 2) {
-          sum += __shfl_xor_sync(kAllLanes, sum, step);
-        }
-        const int key = own + n * kGroups;
-        if (lane == 0 && key < count) dots[key * kQueries + q] = sum;
-      }
-    }
-  }
-}
-
-// One row's scores of kThreads blocks. Scores are not negative, so their bits have their order.
-template <typename Load>
-__global__ void __launch_bounds__(kThreads, 4)
-    score_blocks_kernel(uint32_t* scores, const float* index, int most_blocks,
-                        const __grid_constant__ Forward forward) {
-  __shared__ const std::byte* keys[kThreads];
-  __shared__ float dots[kThreads * kFew];
-  const AttentionWeights& w = forward.w;
-  const int64_t row = blockIdx.x;
-  const int blocks = (forward.position(blockIdx.x) + 1) / w.block_tokens;
-  const int first = static_cast<int>(blockIdx.y) * kThreads;
-  if (blocks <= w.block_budget || first >= blocks) return;
-  const int block = first + Thread::index();
-  if (block < blocks) {
-    keys[Thread::index()] = cached_pooled_row(forward.cache.pages, forward.table(blockIdx.x), block,
-                                              w.block_tokens, w.index_dim);
-  }
-  float sum = 0;
-  for (int head = 0; head < w.index_heads; head += kFew) {
-    const float* queries = index + (row * (w.index_heads + 1) + head) * w.index_dim;
-    const int given = min(kFew, w.index_heads - head);
-    __syncthreads();  // the keys stand, and nobody still reads earlier dots
-    dot_keys<Load, kFew>(dots, queries, w.index_dim, given, w.index_dim, keys,
-                         min(kThreads, blocks - first));
-    __syncthreads();
-    for (int h = 0; block < blocks && h < given; ++h) {
-      sum += fmaxf(0.0F, dots[Thread::index() * kFew + h]);
-    }
-  }
-  const float score = sum * (1.0F / sqrtf(static_cast<float>(w.index_dim)));
-  if (block < blocks) scores[row * most_blocks + block] = score > 0 ? __float_as_uint(score) : 0U;
-}
-
-struct SelectShared {
-  int bins[kSelectThreads];
-  int above[kWarp], equal[kWarp];  // of each warp
-  uint32_t threshold;
-  int wanted;
-};
-
-// Sum of what the warps before this one hold in `values`, one each.
-__device__ inline int sum_of_earlier(const int* values) {
-  return __reduce_add_sync(kAllLanes, Thread::lane() < Thread::warp() ? values[Thread::lane()] : 0);
-}
-
-// Leaves the `wanted`-th highest key in shared.threshold, and in shared.wanted how many of its
-// equals belong to the highest: digit by digit, the highest first.
-__device__ void find_threshold(SelectShared& shared, const uint32_t* keys, int count, int wanted) {
-  uint32_t mask = 0;  // the bits of the threshold that are known
-  if (Thread::index() == 0) shared.threshold = 0;
-  for (const int shift : {22, 12, 2, 0}) {
-    shared.bins[Thread::index()] = 0;
-    __syncthreads();
-    const uint32_t known = shared.threshold;
-#pragma unroll 4
-    for (int i = Thread::index(); i < count; i += kSelectThreads) {
-      const uint32_t key = __ldg(keys + i);
-      if ((key & mask) == known) atomicAdd(&shared.bins[(key >> shift) & (kSelectThreads - 1U)], 1);
-    }
-    __syncthreads();
-    // A bin a thread, the highest first: how many keys lie above it?
-    const int bin = kSelectThreads - 1 - Thread::index();
-    const int own = shared.bins[bin];
-    int before = own;
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, before, step);
-      if (Thread::lane() >= step) before += other;
-    }
-    if (Thread::lane() == kWarp - 1) shared.above[Thread::warp()] = before;
-    __syncthreads();
-    before += sum_of_earlier(shared.above) - own;
-    if (before < wanted && wanted <= before + own) {
-      shared.threshold |= static_cast<uint32_t>(bin) << shift;
-      shared.wanted = wanted - before;
-    }
-    __syncthreads();
-    wanted = shared.wanted;
-    mask |= (kSelectThreads - 1U) << shift;
-  }
-}
-
-// One thread block a row: its best blocks, ascending.
-__global__ void __launch_bounds__(kSelectThreads)
-    pick_blocks_kernel(int32_t* blocks, int32_t* counts, int stride, const uint32_t* scores,
-                       int most_blocks, const __grid_constant__ Forward forward) {
-  __shared__ SelectShared shared;
-  const int64_t row = blockIdx.x;
-  const int budget = forward.w.block_budget;
-  const int count = (forward.position(blockIdx.x) + 1) / forward.w.block_tokens;
-  int32_t* chosen = blocks + row * stride;
-  if (Thread::index() == 0) counts[row] = min(count, budget);
-  if (count <= budget) {
-    for (int i = Thread::index(); i < count; i += kSelectThreads) chosen[i] = i;
-    return;
-  }
-  const uint32_t* keys = scores + row * most_blocks;
-  find_threshold(shared, keys, count, budget);
-  const uint32_t threshold = shared.threshold;
-  const int wanted = shared.wanted;
-
-  // Each warp takes neighbouring blocks: it counts them, then knows where its own begin.
-  const int share = div_ceil(count, kSelectThreads) * kWarp;
-  const int end = min(count, (Thread::warp() + 1) * share);
-  const unsigned lower_lanes = (1U << Thread::lane()) - 1U;
-  int above = 0, equal = 0;
-  for (const bool counted : {false, true}) {
-#pragma unroll 4
-    for (int first = Thread::warp() * share; first < end; first += kWarp) {
-      const int i = first + Thread::lane();
-      const uint32_t key = i < end ? __ldg(keys + i) : 0U;
-      const unsigned all_above = __ballot_sync(kAllLanes, key > threshold);
-      const unsigned all_equal = __ballot_sync(kAllLanes, i < end && key == threshold);
-      const int equals = equal + __popc(all_equal & lower_lanes);
-      const bool is_equal = i < end && key == threshold && equals < wanted;
-      if (counted && (key > threshold || is_equal)) {
-        chosen[above + __popc(all_above & lower_lanes) + min(equals, wanted)] = i;
-      }
-      above += __popc(all_above);
-      equal += __popc(all_equal);
-    }
-    if (counted) return;
-    shared.above[Thread::warp()] = above;
-    shared.equal[Thread::warp()] = equal;
-    __syncthreads();
-    above = sum_of_earlier(shared.above);
-    equal = sum_of_earlier(shared.equal);
-  }
-}
-
-template <int kHeads>
+template <typename Arithmetic>
 struct AttendShared {
-  alignas(16) float weights[kStep * kHeads];  // [key, head]: products, then the softmax's weights
-  const std::byte* keys[kStep];
-  float highest[kHeads], total[kHeads], rescale[kHeads];  // of the keys so far
+  static constexpr int kHeads = Arithmetic::kHeads;
+  alignas(16) float weights[kHeads][kRunStride];  // first the products
+  alignas(16) const std::byte* keys[kRun];
+  alignas(16) typename Arithmetic::Queries queries;
+  Softmax softmax[kHeads];  // of the parts so far
+  Shares shares[kHeads];    // of them and the newest part
 };
 
-// Products become weights under the running maximum; a warp takes a head.
-template <int kHeads>
-__device__ void softmax_step(AttendShared<kHeads>& shared, int count, float scale) {
-  for (int h = Thread::warp(); h < kHeads; h += kWarps) {
-    float highest = shared.highest[h];
-    for (int i = Thread::lane(); i < count; i += kWarp) {
-      highest = fmaxf(highest, shared.weights[i * kHeads + h] * scale);
+// Where a thread block's queries and outputs lie.
+struct Tile {
+  int kv_head;
+  int heads;
+  int panel;     // its first output dim
+  int64_t head;  // its first query head, among those of all rows
+};
+
+// How products and weighed values are made decides bits, so it is chosen by the shape of the heads
+// and the dtype of the cache alone. Plain floats do for any; a thread has two heads at one quad.
+template <typename Load>
+struct ByFloats {
+  static constexpr int kHeads = kQueriesOfFloats;
+  static constexpr int kQuads = 2;  // of sums, of a thread
+  static constexpr int kQuadsOfPanel = kPanel / kQuad;
+  static_assert(kKeyThreads * kQuads == kHeads * kQuadsOfPanel);
+  static constexpr bool kWide = Load::kWide;
+  struct Queries {};
+  using Shared = AttendShared<ByFloats>;
+
+  static __device__ int head(int n) { return Thread::index() / kQuadsOfPanel * kQuads + n; }
+  static __device__ int dim(int /*n*/) { return Thread::index() % kQuadsOfPanel * kQuad; }
+  static __device__ void take_queries(Shared&, const float*, int, int) {}
+  template <bool kSplit>
+  static __device__ void multiply(Shared& shared, const float* query, int heads, int dims,
+                                  int /*count*/) {
+    multiply_keys<Load>(shared.weights, query, 2 * dims, heads, dims, shared.keys);
+  }
+  template <bool kSplit>
+  static __device__ void weigh(Quad (&sums)[kQuads], const Shared& shared, ptrdiff_t to_value,
+                               int panel, int dims, int count) {
+    const int at = panel + dim(0);
+    if (at >= dims) return;
+    for (int first = 0; first < count; first += kQuad) {
+      Quad weights[kQuads];
+      for (int n = 0; n < kQuads; ++n) {
+        weights[n] = *reinterpret_cast<const Quad*>(&shared.weights[head(n)][first]);
+      }
+      for (int i = 0; i < kQuad; ++i) {
+        const Quad value = Load::quad(shared.keys[first + i] + to_value, at, dims);
+        for (int n = 0; n < kQuads; ++n) {
+          for (int j = 0; j < kQuad; ++j) {
+            sums[n].of[j] = fmaf(weights[n].of[i], value.of[j], sums[n].of[j]);
+          }
+        }
+      }
+    }
+  }
+};
+
+// Two floats as the sum of two pairs of bf16 values, which keep 16 bits of each.
+struct Pieces {
+  uint32_t high, low;
+};
+__device__ inline Pieces pieces_of(float a, float b) {
+  const uint32_t high = pack_bf16(a, b);
+  const uint32_t low =
+      pack_bf16(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000U));
+  return {high, low};
+}
+
+// Tensor cores, for caches in bf16: what the cache holds enters as it is, queries and weights in
+// two pieces, so that little more than the order of sums differs from floats. Which column of a
+// tile a dim or a key becomes is free; it is chosen so that a lane loads 16 bytes of a row at once.
+struct ByTensorCores {
+  static constexpr int kHeads = 16;
+  static constexpr int kQuads = 8;
+  static constexpr bool kWide = true;
+  static constexpr int kTile = 16;      // keys of one multiplication
+  static constexpr int kColumns = 8;    // heads of one; dims that a lane loads at once
+  static constexpr int kWarpDims = 64;  // output dims of a warp
+  static constexpr int kPieces = 2;
+  static_assert(kTile * kKeyWarps == kRun && kWarpDims * kKeyWarps == kPanel);
+  struct Queries {
+    __nv_bfloat16 of[kPieces][kHeads][kPanel + 32];  // padded: neighbours lie in other banks
+  };
+  using Shared = AttendShared<ByTensorCores>;
+
+  static bool suits(const KvPages& pages, int dims) {
+    return pages.dtype == DType::kBf16 && dims % kWarpDims == 0 && dims <= kPanel;
+  }
+  static __device__ int in_eight() { return Thread::lane() / 4; }
+  static __device__ int in_four() { return Thread::lane() % 4; }
+  static __device__ int head(int n) { return in_eight() + n / 4 * 8; }
+  static __device__ int dim(int n) {
+    return Thread::warp() * kWarpDims + in_four() * 16 + n % 4 * kQuad;
+  }
+  static __device__ uint4 load(const void* from) {
+    return __ldg(reinterpret_cast<const uint4*>(from));
+  }
+
+  static __device__ void take_queries(Shared& shared, const float* query, int heads, int dims) {
+    for (int h = Thread::warp(); h < kHeads; h += kKeyWarps) {
+      for (int at = Thread::lane() * kQuad; at < dims; at += kWarp * kQuad) {
+        const Quad x =
+            h < heads ? *reinterpret_cast<const Quad*>(query + 2 * h * dims + at) : Quad{};
+        const Pieces first = pieces_of(x.of[0], x.of[1]);
+        const Pieces second = pieces_of(x.of[2], x.of[3]);
+        *reinterpret_cast<uint2*>(&shared.queries.of[0][h][at]) = {first.high, second.high};
+        *reinterpret_cast<uint2*>(&shared.queries.of[1][h][at]) = {first.low, second.low};
+      }
+    }
+  }
+
+  // A warp takes a tile of keys. Four sums of a product, which meet at the end, hide the latency.
+  template <bool kSplit>
+  static __device__ void multiply(Shared& shared, const float*, int, int dims, int count) {
+    constexpr int kTiles = kHeads / kColumns;
+    const int first = Thread::warp() * kTile;
+    if (first >= count) return;
+    const std::byte* upper = shared.keys[first + in_eight()];
+    const std::byte* lower = shared.keys[first + 8 + in_eight()];
+    Sums sums[2][kPieces][kTiles] = {};
+    constexpr int kAhead = kSplit ? 4 : 2;
+#pragma unroll kAhead
+    for (int at = in_four() * 8; at < dims; at += 32) {
+      const uint4 a = load(reinterpret_cast<const __nv_bfloat16*>(upper) + at);
+      const uint4 b = load(reinterpret_cast<const __nv_bfloat16*>(lower) + at);
+      const uint32_t even[] = {a.x, b.x, a.y, b.y};
+      const uint32_t odd[] = {a.z, b.z, a.w, b.w};
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const uint4 q = *reinterpret_cast<const uint4*>(
+              &shared.queries.of[piece][tile * kColumns + in_eight()][at]);
+          multiply_tile(sums[0][piece][tile], even, q.x, q.y);
+          multiply_tile(sums[1][piece][tile], odd, q.z, q.w);
+        }
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      for (int i = 0; i < 4; ++i) {
+        shared.weights[tile * kColumns + 2 * in_four() + i % 2][first + in_eight() + i / 2 * 8] =
+            (sums[0][0][tile][i] + sums[1][0][tile][i]) +
+            (sums[0][1][tile][i] + sums[1][1][tile][i]);
+      }
+    }
+  }
+
+  // A warp takes kWarpDims, a lane loads the 8 at 8 * in_eight() of keys 4 * in_four() and on.
+  template <bool kSplit>
+  static __device__ void weigh(Quad (&sums)[kQuads], const Shared& shared, ptrdiff_t to_value,
+                               int /*panel*/, int dims, int count) {
+    const int own = Thread::warp() * kWarpDims;
+    if (own >= dims) return;
+    const ptrdiff_t at = to_value + (own + in_eight() * kColumns) * 2;
+    Sums products[kColumns] = {};
+    constexpr int kAhead = kSplit ? 2 : 1;
+#pragma unroll kAhead
+    for (int first = 0; first < count; first += kTile) {
+      const int key = first + in_four() * 4;
+      const uint4 v[] = {load(shared.keys[key] + at), load(shared.keys[key + 1] + at),
+                         load(shared.keys[key + 2] + at), load(shared.keys[key + 3] + at)};
+      const Quad upper = *reinterpret_cast<const Quad*>(&shared.weights[in_eight()][key]);
+      const Quad lower = *reinterpret_cast<const Quad*>(&shared.weights[in_eight() + 8][key]);
+      const Pieces a[] = {pieces_of(upper.of[0], upper.of[1]), pieces_of(lower.of[0], lower.of[1]),
+                          pieces_of(upper.of[2], upper.of[3]), pieces_of(lower.of[2], lower.of[3])};
+      const uint32_t high[] = {a[0].high, a[1].high, a[2].high, a[3].high};
+      const uint32_t low[] = {a[0].low, a[1].low, a[2].low, a[3].low};
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const uint32_t first_keys = pair_at(j, v[0], v[1]);
+        const uint32_t last_keys = pair_at(j, v[2], v[3]);
+        multiply_tile(products[j], high, first_keys, last_keys);
+        multiply_tile(products[j], low, first_keys, last_keys);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kQuads; ++n) {
+      for (int j = 0; j < kQuad; ++j) sums[n].of[j] = products[n % 2 * kQuad + j][n / 2];
+    }
+  }
+
+ private:
+  // The j-th of eight values of two rows, side by side.
+  static __device__ uint32_t pair_at(int j, const uint4& x, const uint4& y) {
+    const uint32_t from[] = {x.x, x.y, x.z, x.w};
+    const uint32_t with[] = {y.x, y.y, y.z, y.w};
+    return __byte_perm(from[j / 2], with[j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
+  }
+};
+
+// Products of a part become weights under its highest; a warp takes a head. `alone`, where the part
+// meets the others elsewhere, is the first head's softmax of it.
+template <typename Arithmetic>
+__device__ void weigh_part(AttendShared<Arithmetic>& shared, int heads, int count, float scale,
+                           Softmax* alone, int most_parts) {
+  for (int h = Thread::warp(); h < heads; h += kKeyWarps) {
+    float weights[kRun / kWarp];
+    Softmax part = of_no_keys();
+    for (int n = 0; n < kRun / kWarp; ++n) {
+      const int i = n * kWarp + Thread::lane();
+      weights[n] = i < count ? shared.weights[h][i] * scale : -INFINITY;
+      part.highest = fmaxf(part.highest, weights[n]);
     }
     for (int step = kWarp / 2; step > 0; step /= 2) {
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, step));
+      part.highest = fmaxf(part.highest, __shfl_xor_sync(kAllLanes, part.highest, step));
     }
-    float sum = 0;
-    for (int i = Thread::lane(); i < count; i += kWarp) {
-      float& weight = shared.weights[i * kHeads + h];
-      weight = exp_f32(weight * scale - highest);
-      sum += weight;
+    float total = 0;
+    for (int n = 0; n < kRun / kWarp; ++n) {
+      const float weight = exp_f32(weights[n] - part.highest);
+      shared.weights[h][n * kWarp + Thread::lane()] = weight;
+      total += weight;
     }
-    sum = warp_sum(sum);
+    part.total = warp_sum(total);
     if (Thread::lane() != 0) continue;
-    shared.rescale[h] = exp_f32(shared.highest[h] - highest);
-    shared.total[h] = fmaf(shared.total[h], shared.rescale[h], sum);
-    shared.highest[h] = highest;
+    if (alone != nullptr) {
+      alone[h * most_parts] = part;
+      continue;
+    }
+    Softmax& all = shared.softmax[h];
+    const Shares shares = shares_of(all.highest, part.highest);
+    all = {fmaxf(all.highest, part.highest), join(all.total, part.total, shares)};
+    shared.shares[h] = shares;
   }
 }
 
-// Adds the step's weighed values at one quad of dims, from every kParts-th key.
-template <typename Load, int kHeads>
-__device__ __forceinline__ void weigh_values(Quad (&sums)[kHeads],
-                                             const AttendShared<kHeads>& shared, int count,
-                                             ptrdiff_t to_value, int at, int head_dim) {
-  for (int h = 0; h < kHeads; ++h) {
-    for (float& sum : sums[h].of) sum *= shared.rescale[h];
+template <typename Arithmetic>
+__device__ Tile tile_of_block(const AttentionWeights& w) {
+  const int group = w.heads / w.kv_heads;
+  const int panels = div_ceil(w.head_dim, kPanel);
+  const int tiles = div_ceil(group, Arithmetic::kHeads);
+  const int tile = static_cast<int>(blockIdx.y) / panels;
+  const int kv_head = tile / tiles;
+  const int in_group = tile % tiles * Arithmetic::kHeads;
+  return {kv_head, min(Arithmetic::kHeads, group - in_group),
+          static_cast<int>(blockIdx.y) % panels * kPanel,
+          int64_t{blockIdx.x} * w.heads + kv_head * group + in_group};
+}
+
+template <bool kWide>
+__device__ void store_quad(float* to, const Quad& quad, int left) {
+  if constexpr (kWide) {
+    *reinterpret_cast<float4*>(to) = {quad.of[0], quad.of[1], quad.of[2], quad.of[3]};
+  } else {
+    for (int j = 0; j < kQuad && j < left; ++j) to[j] = quad.of[j];
   }
-#pragma unroll 4
-  for (int i = Thread::lane() / kPartLanes; i < count; i += kParts) {
-    const Quad value = Load::quad(shared.keys[i] + to_value, at, head_dim);
+}
+
+// One row, up to Arithmetic::kHeads query heads of one K/V head, kPanel dims of their outputs;
+// kSplit: one part of the keys.
+template <typename Arithmetic, bool kSplit>
+__global__ void __launch_bounds__(kKeyThreads, 4)
+    attend_kernel(float* out, const float* query_gate, const int32_t* blocks, const int32_t* counts,
+                  int stride, Parts parts, const __grid_constant__ Forward forward) {
+  constexpr int kQuads = Arithmetic::kQuads;
+  __shared__ AttendShared<Arithmetic> shared;
+  let_later_start();
+  wait_for_earlier();
+  const AttentionWeights& w = forward.w;
+  const int dims = w.head_dim;
+  const Visible visible(forward, blocks, counts, stride, blockIdx.x);
+  const int first_part = kSplit ? static_cast<int>(blockIdx.z) : 0;
+  if (kSplit && first_part * kRun >= visible.count) return;
+  const Tile tile = tile_of_block<Arithmetic>(w);
+  const float* query = query_gate + tile.head * 2 * dims;
+  const auto to_value =
+      static_cast<ptrdiff_t>(forward.cache.pages.value_offset - forward.cache.pages.key_offset);
+  if (Thread::index() < Arithmetic::kHeads) shared.softmax[Thread::index()] = of_no_keys();
+  const int64_t part_at = tile.head * parts.most + first_part;
+  Quad sums[kQuads] = {};
+  for (int first = first_part * kRun; first < visible.count; first += kRun) {
+    const int count = min(kRun, visible.count - first);
+    list_keys<kSplit>(shared.keys, visible, first, tile.kv_head, forward);
+    if (first == first_part * kRun) Arithmetic::take_queries(shared, query, tile.heads, dims);
+    __syncthreads();
+    Arithmetic::template multiply<kSplit>(shared, query, tile.heads, dims, count);
+    __syncthreads();
+    weigh_part(shared, tile.heads, count, 1.0F / sqrtf(static_cast<float>(dims)),
+               kSplit ? parts.softmax + part_at : nullptr, parts.most);
+    __syncthreads();
+    Quad part[kQuads] = {};
+    Arithmetic::template weigh<kSplit>(part, shared, to_value, tile.panel, dims, count);
 #pragma unroll
-    for (int h = 0; h < kHeads; h += kQuad) {
-      const Quad weight = *reinterpret_cast<const Quad*>(shared.weights + i * kHeads + h);
-      for (int n = 0; n < kQuad; ++n) {
+    for (int n = 0; n < kQuads; ++n) {
+      const int h = Arithmetic::head(n);
+      const int d = tile.panel + Arithmetic::dim(n);
+      if (h >= tile.heads || d >= dims) continue;
+      if constexpr (kSplit) {
+        store_quad<Arithmetic::kWide>(parts.sums + (part_at + h * parts.most) * dims + d, part[n],
+                                      dims - d);
+      } else {
         for (int j = 0; j < kQuad; ++j) {
-          sums[h + n].of[j] = fmaf(weight.of[n], value.of[j], sums[h + n].of[j]);
+          sums[n].of[j] = join(sums[n].of[j], part[n].of[j], shared.shares[h]);
         }
       }
     }
-  }
-}
-
-// One row, up to kHeads query heads of one K/V head, kPanel dims of their outputs.
-template <typename Load, int kHeads>
-__global__ void __launch_bounds__(kThreads, 2)
-    attend_kernel(float* out, const float* query_gate, const int32_t* blocks, const int32_t* counts,
-                  int stride, const __grid_constant__ Forward forward) {
-  __shared__ AttendShared<kHeads> shared;
-  const AttentionWeights& w = forward.w;
-  const KvPages& pages = forward.cache.pages;
-  const int64_t row = blockIdx.x;
-  const int dims = w.head_dim;
-  const int group = w.heads / w.kv_heads;
-  const int tiles = div_ceil(group, kHeads);
-  const int kv_head = static_cast<int>(blockIdx.y) / tiles;
-  const int in_group = static_cast<int>(blockIdx.y) % tiles * kHeads;
-  const int heads = min(kHeads, group - in_group);
-  const int64_t head = row * w.heads + kv_head * group + in_group;
-  const float* query = query_gate + head * 2 * dims;
-  if (Thread::index() < kHeads) {
-    shared.highest[Thread::index()] = -INFINITY;
-    shared.total[Thread::index()] = 0;
-  }
-  const int32_t* table = forward.table(blockIdx.x);
-  const int tokens = forward.position(blockIdx.x) + 1;
-  const int chosen = counts[row];
-  const int visible = chosen * w.block_tokens + tokens % w.block_tokens;
-  const auto to_value = static_cast<ptrdiff_t>(pages.value_offset - pages.key_offset);
-  const int quad = Thread::warp() * kPartLanes + Thread::lane() % kPartLanes;
-  const int at = static_cast<int>(blockIdx.z) * kPanel + quad * kQuad;
-  Quad sums[kHeads] = {};
-  for (int first = 0; first < visible; first += kStep) {
-    const int count = min(kStep, visible - first);
-    __syncthreads();
-    for (int i = Thread::index(); i < count; i += kThreads) {
-      const int n = (first + i) / w.block_tokens;  // the tail comes behind the chosen blocks
-      const int block = n < chosen ? blocks[row * stride + n] : tokens / w.block_tokens;
-      const int token = block * w.block_tokens + (first + i) % w.block_tokens;
-      shared.keys[i] = cached_row(pages, table, pages.key_offset, kv_head, token, dims);
-    }
-    __syncthreads();
-    dot_keys<Load, kHeads>(shared.weights, query, 2 * dims, heads, dims, shared.keys, count);
-    __syncthreads();
-    softmax_step(shared, count, 1.0F / sqrtf(static_cast<float>(dims)));
-    __syncthreads();
-    if (at < dims) weigh_values<Load>(sums, shared, count, to_value, at, dims);
+    if (kSplit) return;
+    __syncthreads();  // nobody still reads this part's keys and weights
   }
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
+  for (int n = 0; n < kQuads; ++n) {
+    const int h = Arithmetic::head(n);
+    const int d = tile.panel + Arithmetic::dim(n);
     for (int j = 0; j < kQuad; ++j) {
-      float sum = sums[h].of[j];
-      for (int step = kPartLanes; step < kWarp; step *= 2) {
-        sum += __shfl_xor_sync(kAllLanes, sum, step);
-      }
-      if (Thread::lane() >= kPartLanes || h >= heads || at + j >= dims) continue;
-      const float gate = query[(2 * h + 1) * dims + at + j];
-      out[(head + h) * dims + at + j] = sum / shared.total[h] * sigmoid_f32(gate);
+      if (h >= tile.heads || d + j >= dims) continue;
+      out[(tile.head + h) * dims + d + j] =
+          gated(sums[n].of[j], shared.softmax[h].total, query + 2 * h * dims, dims, d + j);
     }
   }
 }
 
-// Calls with the loader of rows of `width` values, which are multiplied with `queries`.
-template <typename Call>
-void with_loader(const KvPages& pages, const float* queries, int width, const Call& call) {
-  const size_t at = reinterpret_cast<size_t>(pages.base) | pages.page_bytes | pages.key_offset |
-                    pages.value_offset | pages.pooled_offset;
-  const bool wide = width % kQuad == 0 && at % (kQuad * dtype_bytes(pages.dtype)) == 0 &&
-                    reinterpret_cast<size_t>(queries) % sizeof(Quad) == 0;
-  if (pages.dtype == DType::kF32) {
-    wide ? call(Loader<float, true>()) : call(Loader<float, false>());
-  } else {
-    wide ? call(Loader<__nv_bfloat16, true>()) : call(Loader<__nv_bfloat16, false>());
+// Parts that had thread blocks of their own meet: one row, one head, a dim a thread.
+__global__ void __launch_bounds__(kMeetThreads)
+    meet_kernel(float* out, const float* query_gate, const int32_t* counts, Parts parts,
+                const __grid_constant__ Forward forward) {
+  extern __shared__ float meet_room[];
+  let_later_start();
+  wait_for_earlier();
+  auto* shares = reinterpret_cast<Shares*>(meet_room);  // of a part and those before it
+  float* totals = meet_room + 2 * parts.most;
+  const AttentionWeights& w = forward.w;
+  const int tokens = forward.position(blockIdx.x) + 1;
+  const int visible = counts[blockIdx.x] * w.block_tokens + tokens % w.block_tokens;
+  const int count = div_ceil(visible, kRun);
+  const int64_t head = int64_t{blockIdx.x} * w.heads + blockIdx.y;
+  const Softmax* softmax = parts.softmax + head * parts.most;
+  if (Thread::warp() == 0) {
+    float before = -INFINITY;  // the highest of all lanes' earlier rounds
+    for (int first = 0; first < count; first += kWarp) {
+      const int i = first + Thread::lane();
+      const Softmax own = i < count ? softmax[i] : of_no_keys();
+      float highest = own.highest;  // up to the lane's part
+      for (int step = 1; step < kWarp; step *= 2) {
+        const float other = __shfl_up_sync(kAllLanes, highest, step);
+        if (Thread::lane() >= step) highest = fmaxf(highest, other);
+      }
+      const float earlier = __shfl_up_sync(kAllLanes, highest, 1);
+      if (i < count) {
+        shares[i] = shares_of(Thread::lane() == 0 ? before : fmaxf(before, earlier), own.highest);
+        totals[i] = own.total;
+      }
+      before = fmaxf(before, __shfl_sync(kAllLanes, highest, kWarp - 1));
+    }
   }
+  __syncthreads();
+  const int d = static_cast<int>(blockIdx.z) * kMeetThreads + Thread::index();
+  if (d >= w.head_dim) return;
+  const float* sums = parts.sums + head * parts.most * w.head_dim + d;
+  float sum = 0;
+  float total = 0;
+#pragma unroll 12
+  for (int i = 0; i < count; ++i) {
+    sum = join(sum, sums[int64_t{i} * w.head_dim], shares[i]);
+    total = join(total, totals[i], shares[i]);
+  }
+  out[head * w.head_dim + d] = gated(sum, total, query_gate + head * 2 * w.head_dim, w.head_dim, d);
+}
+
+int most_parts(const AttentionWeights& w) {
+  return div_ceil(w.block_budget * w.block_tokens + w.block_tokens - 1, kRun);
+}
+
+bool is_split(int rows, const AttentionWeights& w) {
+  return rows <= kMaxWindow && most_parts(w) > 1 && most_parts(w) <= kMostParts;
+}
+
+// Floats that hold all parts' softmax.
+int64_t softmax_floats(int rows, const AttentionWeights& w) {
+  return round_up(int64_t{rows} * w.heads * most_parts(w) * 2, int64_t{kQuad});
+}
+
+template <typename Call>
+void with_arithmetic(const KvPages& pages, const float* query_gate, int dims, const Call& call) {
+  if (ByTensorCores::suits(pages, dims)) return call(ByTensorCores());
+  with_loader(pages, query_gate, dims, [&](auto load) { call(ByFloats<decltype(load)>()); });
 }
 
 }  // namespace
 
-void launch_attention_prepare(cudaStream_t stream, float* query_gate, float* key,
-                              const float* value, float* index, int rows, const Segments& segments,
-                              const CacheView& cache, const AttentionWeights& weights) {
-  if (rows == 0) return;
-  const Forward forward = {segments, cache, weights};
-  const int vectors = weights.heads + weights.kv_heads + weights.index_heads + 1;
-  const dim3 grid(rows, div_ceil(vectors, kWarps));
-  prepare_vectors_kernel<<<grid, kThreads, 0, stream>>>(query_gate, key, value, index, forward);
-  pool_keys_kernel<<<rows, kWarp, sizeof(float) * weights.index_dim, stream>>>(forward);
-}
-
-void launch_select_blocks(cudaStream_t stream, int32_t* blocks, int32_t* counts, int stride,
-                          const float* index, int rows, int most_blocks, const Segments& segments,
-                          const CacheView& cache, const AttentionWeights& weights,
-                          uint32_t* scratch) {
-  if (rows == 0) return;
-  const Forward forward = {segments, cache, weights};
-  if (most_blocks > weights.block_budget) {
-    const dim3 grid(rows, div_ceil(most_blocks, kThreads));
-    with_loader(cache.pages, index, weights.index_dim, [&](auto load) {
-      score_blocks_kernel<decltype(load)>
-          <<<grid, kThreads, 0, stream>>>(scratch, index, most_blocks, forward);
-    });
-  }
-  pick_blocks_kernel<<<rows, kSelectThreads, 0, stream>>>(blocks, counts, stride, scratch,
-                                                          most_blocks, forward);
+int64_t sparse_attend_scratch_floats(int rows, const AttentionWeights& weights) {
+  if (!is_split(rows, weights)) return 0;
+  return softmax_floats(rows, weights) +
+         int64_t{rows} * weights.heads * most_parts(weights) * weights.head_dim;
 }
 
 void launch_sparse_attend(cudaStream_t stream, float* out, const float* query_gate,
                           const int32_t* blocks, const int32_t* counts, int stride, int rows,
                           const Segments& segments, const CacheView& cache,
-                          const AttentionWeights& weights) {
+                          const AttentionWeights& weights, float* scratch) {
   if (rows == 0) return;
   const Forward forward = {segments, cache, weights};
   const int dims = weights.head_dim;
   const int group = weights.heads / weights.kv_heads;
-  const bool few = group <= kFew || rows <= kMostRowsOfFew;
-  const dim3 grid(rows, weights.kv_heads * div_ceil(group, few ? kFew : kMany),
-                  div_ceil(dims, kPanel));
-  with_loader(cache.pages, query_gate, dims, [&](auto load) {
-    using Load = decltype(load);
-    const auto kernel = few ? attend_kernel<Load, kFew> : attend_kernel<Load, kMany>;
-    kernel<<<grid, kThreads, 0, stream>>>(out, query_gate, blocks, counts, stride, forward);
+  const bool split = is_split(rows, weights);
+  Parts parts = {};
+  if (split) {
+    parts = {reinterpret_cast<Softmax*>(scratch), scratch + softmax_floats(rows, weights),
+             most_parts(weights)};
+  }
+  with_arithmetic(cache.pages, query_gate, dims, [&](auto arithmetic) {
+    using Arithmetic = decltype(arithmetic);
+    const int tiles = weights.kv_heads * div_ceil(group, Arithmetic::kHeads);
+    const dim3 grid(rows, tiles * div_ceil(dims, kPanel), split ? parts.most : 1);
+    const auto kernel = split ? attend_kernel<Arithmetic, true> : attend_kernel<Arithmetic, false>;
+    launch_after(stream, kernel, grid, kKeyThreads, out, query_gate, blocks, counts, stride, parts,
+                 forward);
   });
+  if (!split) return;
+  const dim3 grid(rows, weights.heads, div_ceil(dims, kMeetThreads));
+  launch_sized(stream, meet_kernel, grid, kMeetThreads, sizeof(float) * 3 * parts.most, out,
+               query_gate, counts, parts, forward);
 }
 
 }  // namespace flashlane::kernels::cuda

@@ -24,14 +24,6 @@ Segments segments_of(const Batch& batch) {
   return segments;
 }
 
-bool all_tiled(const FewProducts& products) {
-  return std::all_of(products.entries, products.entries + products.entry_count,
-                     [](const FewEntry& entry) {
-                       const bool second = entry.epilogue == Epilogue::kGated;
-                       return entry.weight.tiled() && (!second || entry.second.tiled());
-                     });
-}
-
 }  // namespace
 
 CudaOps::CudaOps(bool patient) : patient_(patient), memory_(cuda_memory()), staging_(memory_) {
@@ -50,6 +42,10 @@ Status CudaOps::reserve(const OpsLimits& limits) {
     return error(ErrorCode::kUnsupported, "backend cuda: {} experts a token, at most {}",
                  limits.top_experts, kMostTopExperts);
   }
+  if (limits.experts > kMostExperts) {
+    return error(ErrorCode::kUnsupported, "backend cuda: {} experts, at most {}", limits.experts,
+                 kMostExperts);
+  }
   if (limits.gdn_head_dim > kMostGdnHeadDim) {
     return error(ErrorCode::kUnsupported,
                  "backend cuda: heads of {} in linear attention, at most {}", limits.gdn_head_dim,
@@ -61,8 +57,8 @@ Status CudaOps::reserve(const OpsLimits& limits) {
   return {};
 }
 
-// The most that one op takes of it: the experts of a prompt's rows, or a few rows of the widest
-// kind with the scores of a long context's blocks.
+// The most that one op takes of it: the experts of a prompt's rows, a few rows of the widest kind,
+// the scores of a long context's blocks, or the parts of a decode step's attention.
 size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   const auto rows = static_cast<size_t>(limits.rows);
   const auto pairs = rows * static_cast<size_t>(limits.top_experts);
@@ -71,7 +67,14 @@ size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
       rows * static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1) + 4096;
   const size_t of_rows = rows * static_cast<size_t>(3 * limits.widest + limits.low_rank);
   const size_t of_blocks = rows * static_cast<size_t>(limits.context / limits.block_tokens + 1);
-  return std::max({of_experts, of_rows, of_blocks}) * sizeof(float) + 16 * kAlignment;
+  AttentionWeights attention;
+  attention.heads = limits.heads;
+  attention.head_dim = limits.head_dim;
+  attention.block_tokens = limits.block_tokens;
+  attention.block_budget = limits.block_budget;
+  const auto of_attention = static_cast<size_t>(
+      sparse_attend_scratch_floats(std::min(limits.rows, kMaxWindow), attention));
+  return std::max({of_experts, of_rows, of_blocks, of_attention}) * sizeof(float) + 16 * kAlignment;
 }
 
 void CudaOps::launched() {
@@ -92,8 +95,15 @@ float* CudaOps::scratch(int64_t floats) {
 }
 
 void CudaOps::multiply(float* out, const float* x, int row_count, const Matrix& weight) {
-  launch_product(memory_.stream(),
-                 {.weight = prepared(weight), .x = x, .out = out, .row_count = row_count});
+  multiply({.weight = prepared(weight), .x = x, .out = out, .row_count = row_count});
+}
+
+void CudaOps::multiply(const Product& product) {
+  launch_product(memory_.stream(), product, scratch(product_room_floats(product)));
+}
+
+void CudaOps::multiply_few(const FewProducts& products) {
+  launch_few_rows(memory_.stream(), products, scratch(few_room_floats(products)));
 }
 
 void CudaOps::embed(float* streams, std::span<const int32_t> tokens, int copies,
@@ -123,16 +133,15 @@ void CudaOps::project(std::span<const Projection> projections, const float* x, i
   const Launches launches(*this);
   FewProducts together;
   together.row_count = row_count;
+  const bool room = projections.size() <= static_cast<size_t>(kMostFewEntries);
   for (const Projection& projection : projections) {
-    const DeviceMatrix& weight = prepared(*projection.weight);
-    const bool room = together.entry_count < kMostFewEntries;
-    if (row_count <= kFewRows && weight.tiled() && room) {
-      together.add({.weight = weight, .x = x, .out = projection.out});
-    } else {
-      multiply(projection.out, x, row_count, *projection.weight);
-    }
+    if (!room) break;
+    together.add({.weight = prepared(*projection.weight), .x = x, .out = projection.out});
   }
-  launch_few_rows(memory_.stream(), together);
+  if (room && can_launch_few(together)) return multiply_few(together);
+  for (const Projection& projection : projections) {
+    multiply(projection.out, x, row_count, *projection.weight);
+  }
 }
 
 void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int row_count,
@@ -143,50 +152,64 @@ void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int 
   const float share = 1.0F / static_cast<float>(weights.streams);
   cudaStream_t stream = memory_.stream();
   float* normed = scratch(rows * wide);
+  if (hyper_read_few(mixed, inject, streams, normed, row_count, weights)) return;
+  // A stream is a chunk of the sums where it has whole steps.
+  const int chunks = weights.hidden % kStepCols == 0 ? weights.streams : 1;
+  const auto multiply_normed = [&](float* out, const Matrix& weight) {
+    multiply({.weight = prepared(weight),
+              .x = normed,
+              .out = out,
+              .row_count = row_count,
+              .chunks = chunks});
+  };
   float* low = scratch(rows * weights.low_rank);
+  float* gates = scratch(rows * wide);
   launch_norms(stream, normed, streams, weights.gain, rows * weights.streams, weights.streams,
                weights.hidden, weights.eps);
-  if (hyper_read_few(mixed, inject, normed, low, row_count, weights)) return;
-  float* gates = scratch(rows * wide);
-  multiply(low, normed, row_count, weights.down);
+  multiply_normed(low, weights.down);
   launch_scaled_silu(stream, low, rows * weights.low_rank, share);
   multiply(gates, low, row_count, weights.up);
   launch_mix(stream, mixed, gates, normed, row_count, weights.streams, weights.hidden);
   if (weights.inject.empty()) return;
-  multiply(inject, normed, row_count, weights.inject);
+  multiply_normed(inject, weights.inject);
   launch_inject(stream, inject, rows * weights.streams, share);
 }
 
-// A decode step's, in two launches behind the norms; false where the weights don't allow it.
-bool CudaOps::hyper_read_few(float* mixed, float* inject, const float* normed, float* low,
+// A decode step's, in two launches, behind the norms where there are many rows; false where the
+// weights don't allow it.
+bool CudaOps::hyper_read_few(float* mixed, float* inject, const float* streams, float* normed,
                              int row_count, const HyperWeights& weights) {
-  const float share = 1.0F / static_cast<float>(weights.streams);
+  if (row_count > kFewRows || weights.hidden % kStepCols != 0) return false;
+  const int64_t rows = row_count;
+  const int chunks = weights.streams;
+  const bool normed_there = row_count > kNormedRows;
+  float* low = scratch(chunks * rows * weights.low_rank);
+  float* inject_parts = scratch(chunks * rows * weights.streams);
   FewProducts down;
   FewProducts up;
   down.row_count = up.row_count = row_count;
-  down.add({.weight = prepared(weights.down),
-            .x = normed,
-            .out = low,
-            .epilogue = Epilogue::kSilu,
-            .factor = share});
+  down.hyper.streams = up.hyper.streams = weights.streams;
+  down.hyper.hidden = up.hyper.hidden = weights.hidden;
+  down.hyper.normed = up.hyper.normed = normed;
+  if (!normed_there) down.hyper.from = streams;
+  down.hyper.gain = weights.gain;
+  down.hyper.eps = weights.eps;
+  const float* x = normed_there ? normed : nullptr;
+  down.add({.weight = prepared(weights.down), .x = x, .out = low, .chunks = chunks});
   if (!weights.inject.empty()) {
-    down.add({.weight = prepared(weights.inject),
-              .x = normed,
-              .out = inject,
-              .epilogue = Epilogue::kInject,
-              .factor = share});
+    down.add({.weight = prepared(weights.inject), .x = x, .out = inject_parts, .chunks = chunks});
+    up.hyper.inject_parts = inject_parts;
+    up.hyper.inject = inject;
   }
-  up.add({.weight = prepared(weights.up),
-          .x = low,
-          .out = mixed,
-          .epilogue = Epilogue::kMix,
-          .normed = normed,
-          .streams = weights.streams});
-  if (row_count > kFewRows || !all_tiled(down) || !all_tiled(up) || !can_fuse(up.entries[0])) {
-    return false;
+  up.hyper.low = low;
+  up.add({.weight = prepared(weights.up), .out = mixed, .epilogue = Epilogue::kMix});
+  if (!can_launch_few(down) || !can_launch_few(up)) return false;
+  if (normed_there) {
+    launch_norms(memory_.stream(), normed, streams, weights.gain, rows * weights.streams,
+                 weights.streams, weights.hidden, weights.eps);
   }
-  launch_few_rows(memory_.stream(), down);
-  launch_few_rows(memory_.stream(), up);
+  multiply_few(down);
+  multiply_few(up);
   return true;
 }
 
@@ -280,7 +303,7 @@ void CudaOps::sparse_attend(float* out, const float* query_gate, const Selection
   const Launches launches(*this);
   launch_sparse_attend(memory_.stream(), out, query_gate, selection.blocks, selection.counts,
                        selection.stride, batch.row_count, segments_of(batch), view(batch, cache),
-                       weights);
+                       weights, scratch(sparse_attend_scratch_floats(batch.row_count, weights)));
 }
 
 void CudaOps::route(int32_t* ids, float* gates, const float* x, int row_count,
@@ -337,12 +360,9 @@ bool CudaOps::experts_few(const ExpertRows& values, const float* x, const int32_
       {.weight = prepared(weights.down), .x = values.gated, .out = values.routed, .listed = true});
   down.add(
       {.weight = prepared(weights.shared_down), .x = values.shared_gated, .out = values.shared});
-  if (row_count > kFewRows || !all_tiled(up) || !all_tiled(down) || !can_fuse(up.entries[0]) ||
-      !can_fuse(up.entries[1])) {
-    return false;
-  }
-  launch_few_rows(memory_.stream(), up);
-  launch_few_rows(memory_.stream(), down);
+  if (!can_launch_few(up) || !can_launch_few(down)) return false;
+  multiply_few(up);
+  multiply_few(down);
   return true;
 }
 
@@ -356,19 +376,24 @@ void CudaOps::experts_many(const ExpertRows& values, const float* x, const int32
   float* up = scratch(int64_t{pairs} * weights.width);
   float* shared_up = scratch(int64_t{row_count} * weights.shared_width);
   launch_expert_lists(stream, starts, list, ids, pairs, weights.experts);
-  const auto listed = [&](float* to, const float* from, const Matrix& weight, int pairs_per_row) {
-    launch_product(stream, {.weight = prepared(weight),
-                            .x = from,
-                            .out = to,
-                            .row_count = pairs,
-                            .lists = {starts, list, pairs_per_row}});
+  const auto gated = [&](float* to, const Matrix& weight, int count, const ExpertLists& lists) {
+    multiply({.weight = prepared(weight),
+              .x = x,
+              .out = to,
+              .row_count = count,
+              .lists = lists,
+              .gated = true});
   };
-  listed(values.gated, x, weights.gate, top);
-  listed(up, x, weights.up, top);
+  gated(values.gated, weights.gate, pairs, {starts, list, top});
+  gated(up, weights.up, pairs, {starts, list, top});
   launch_gated(stream, values.gated, up, int64_t{pairs} * weights.width);
-  listed(values.routed, values.gated, weights.down, 1);
-  multiply(values.shared_gated, x, row_count, weights.shared_gate);
-  multiply(shared_up, x, row_count, weights.shared_up);
+  multiply({.weight = prepared(weights.down),
+            .x = values.gated,
+            .out = values.routed,
+            .row_count = pairs,
+            .lists = {starts, list, 1}});
+  gated(values.shared_gated, weights.shared_gate, row_count, {});
+  gated(shared_up, weights.shared_up, row_count, {});
   launch_gated(stream, values.shared_gated, shared_up, int64_t{row_count} * weights.shared_width);
   multiply(values.shared, values.shared_gated, row_count, weights.shared_down);
   multiply(values.shared_weight, x, row_count, weights.shared_router);
@@ -409,7 +434,8 @@ void CudaOps::sample(int32_t* tokens, const float* logits, std::span<const Sampl
   };
   if (std::any_of(rows.begin(), rows.end(), [&](const SampleRow& r) { return plain(r.params); })) {
     auto* best = reinterpret_cast<int32_t*>(scratch(static_cast<int64_t>(rows.size())));
-    launch_argmax(memory_.stream(), best, logits, static_cast<int>(rows.size()), vocabulary);
+    float* parts = scratch(static_cast<int64_t>(rows.size()) * kArgmaxFloats);
+    launch_argmax(memory_.stream(), best, logits, static_cast<int>(rows.size()), vocabulary, parts);
     memory_.copy(tokens, best, rows.size() * sizeof(int32_t));
   }
   for (size_t i = 0; i < rows.size(); ++i) {

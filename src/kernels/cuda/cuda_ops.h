@@ -29,6 +29,9 @@ class CudaOps final : public Ops {
   void prepare_part(const Matrix& matrix, const MatrixPart& part) override;
   size_t reserved_bytes(const OpsLimits& limits) const override;
   size_t prepared_bytes(const Matrix& matrix) const override;
+  bool draws_rows() const override { return true; }
+  Status draw_part(const Matrix& matrix, const MatrixPart& part, const DrawnRows& drawn,
+                   Buffer& room) override;
 
   void embed(float* streams, std::span<const int32_t> tokens, int copies,
              const Matrix& table) override;
@@ -92,13 +95,15 @@ class CudaOps final : public Ops {
   // Rows on the device as they are stored, one behind the other, to their prepared places.
   void pack_rows(const Matrix& matrix, const MatrixPart& part, const std::byte* values,
                  const std::byte* scales, const std::byte* biases);
-  bool hyper_read_few(float* mixed, float* inject, const float* normed, float* low, int row_count,
-                      const HyperWeights& weights);
+  bool hyper_read_few(float* mixed, float* inject, const float* streams, float* normed,
+                      int row_count, const HyperWeights& weights);
   bool experts_few(const ExpertRows& values, const float* x, const int32_t* ids, int row_count,
                    const MoeWeights& weights);
   void experts_many(const ExpertRows& values, const float* x, const int32_t* ids, int row_count,
                     const MoeWeights& weights);
   void multiply(float* out, const float* x, int row_count, const Matrix& weight);
+  void multiply(const Product& product);
+  void multiply_few(const FewProducts& products);
   // Floats of the scratch, one behind the other within an op.
   float* scratch(int64_t floats);
   void launched();

@@ -8,7 +8,7 @@
 namespace flashlane::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kNormThreads;
 constexpr int kWarpsOfNorms = kThreads / kWarp;
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
@@ -38,11 +38,7 @@ __global__ void norms_kernel(float* out, const float* x, const float* gain, int 
   const int64_t i = blockIdx.x;
   const float* own = x + i * width;
   const float* factors = gain + i % gains * width;
-  float sum = 0;
-  for (int d = static_cast<int>(threadIdx.x); d < width; d += kThreads) {
-    sum = fmaf(own[d], own[d], sum);
-  }
-  const float scale = 1.0F / sqrtf(block_sum(sum, partial) / static_cast<float>(width) + eps);
+  const float scale = block_rms_scale(own, width, eps, partial);
   for (int d = static_cast<int>(threadIdx.x); d < width; d += kThreads) {
     out[i * width + d] = own[d] * scale * factors[d];
   }
@@ -102,25 +98,17 @@ __global__ void add_to_streams_kernel(float* out, const float* added, int64_t co
   if (i < count) out[i] += added[i / hidden / stream_count * hidden + i % hidden];
 }
 
-// Whether (value, index) goes before: larger first, then the lower index.
-__device__ bool goes_before(float value, int index, float other, int other_index) {
-  return value > other || (value == other && index < other_index);
+// Keys have the order of the floats; NaN goes where -inf is, and 0 is less than all.
+__device__ uint32_t key_of(float value) {
+  const uint32_t bits = __float_as_uint(isnan(value) ? -INFINITY : value + 0.0F);
+  return bits ^ ((bits >> 31) != 0 ? 0xffffffffU : 0x80000000U);
+}
+__device__ float value_of(uint32_t key) {
+  return __uint_as_float(key ^ ((key >> 31) != 0 ? 0x80000000U : 0xffffffffU));
 }
 
-// The first of all lanes' candidates, for every lane.
-__device__ void warp_first(float& value, int& index) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, value, step);
-    const int other_index = __shfl_xor_sync(kAllLanes, index, step);
-    if (goes_before(other, other_index, value, index)) value = other, index = other_index;
-  }
-}
-
-__device__ float ordered(float value) {
-  return isnan(value) ? -INFINITY : value;
-}
-
-// A warp a row. What was chosen is found again by value and index: the next is the first behind it.
+// A warp a row; a lane holds the keys of up to kHeld experts, and loses each that was chosen.
+template <int kHeld>
 __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, int rows, int experts,
                              int top, bool renormalize) {
   let_later_start();
@@ -130,24 +118,32 @@ __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, in
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* own = logits + int64_t{row} * experts;
-  float last = INFINITY;
-  int last_index = -1;
+  uint32_t keys[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int e = lane + i * kWarp;
+    keys[i] = e < experts ? key_of(own[e]) : 0U;
+  }
   float highest = 0;
   float total = 0;
   for (int k = 0; k < top; ++k) {
-    float value = -INFINITY;
+    uint32_t best = 0;
     int index = experts;
-    for (int e = lane; e < experts; e += kWarp) {
-      const float candidate = ordered(own[e]);
-      if (!goes_before(last, last_index, candidate, e)) continue;
-      if (goes_before(candidate, e, value, index)) value = candidate, index = e;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (keys[i] > best) best = keys[i], index = lane + i * kWarp;
     }
-    warp_first(value, index);
+    const uint32_t key = __reduce_max_sync(kAllLanes, best);
+    const int id = __reduce_min_sync(kAllLanes, best == key ? index : experts);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (lane + i * kWarp == id) keys[i] = 0;
+    }
+    const float value = value_of(key);
     if (k == 0) highest = value;
-    last = value, last_index = index;
     const float weight = exp_f32(value - highest);
     total += weight;
-    if (lane == 0) ids[int64_t{row} * top + k] = index, gates[int64_t{row} * top + k] = weight;
+    if (lane == 0) ids[int64_t{row} * top + k] = id, gates[int64_t{row} * top + k] = weight;
   }
   if (!renormalize) {
     total = 0;
@@ -227,29 +223,57 @@ __global__ void sum_experts_kernel(float* out, const float* routed, const int32_
   }
 }
 
-// A block a row. NaN is never the largest; where nothing is, the first token.
-__global__ void argmax_kernel(int32_t* tokens, const float* logits, int vocabulary) {
+// Whether (value, index) goes before: larger first, then the lower index.
+__device__ bool goes_before(float value, int index, float other, int other_index) {
+  return value > other || (value == other && index < other_index);
+}
+
+struct Best {
+  float value;
+  int index;
+};
+
+// The first of all lanes' candidates, for every lane.
+__device__ Best warp_first(Best own) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const Best other = {__shfl_xor_sync(kAllLanes, own.value, step),
+                        __shfl_xor_sync(kAllLanes, own.index, step)};
+    if (goes_before(other.value, other.index, own.value, own.index)) own = other;
+  }
+  return own;
+}
+
+// Grid: rows, parts of the vocabulary. NaN is never the largest.
+__global__ void best_of_parts_kernel(Best* parts, const float* logits, int vocabulary) {
+  __shared__ Best bests[kWarpsOfNorms];
   let_later_start();
   wait_for_earlier();
-  __shared__ float values[kWarpsOfNorms];
-  __shared__ int indices[kWarpsOfNorms];
   const float* own = logits + int64_t{blockIdx.x} * vocabulary;
-  float value = -INFINITY;
-  int index = vocabulary;
-  for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kThreads) {
-    if (own[i] > value) value = own[i], index = i;
+  const int share = div_ceil(vocabulary, kArgmaxParts);
+  const int begin = static_cast<int>(blockIdx.y) * share;
+  Best best = {-INFINITY, vocabulary};
+#pragma unroll 4
+  for (int i = begin + static_cast<int>(threadIdx.x); i < min(begin + share, vocabulary);
+       i += kThreads) {
+    if (own[i] > best.value) best = {own[i], i};
   }
-  warp_first(value, index);
-  if (threadIdx.x % kWarp == 0) {
-    values[threadIdx.x / kWarp] = value;
-    indices[threadIdx.x / kWarp] = index;
-  }
+  best = warp_first(best);
+  if (threadIdx.x % kWarp == 0) bests[threadIdx.x / kWarp] = best;
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarpsOfNorms; ++w) {
-    if (goes_before(values[w], indices[w], value, index)) value = values[w], index = indices[w];
+    if (goes_before(bests[w].value, bests[w].index, best.value, best.index)) best = bests[w];
   }
-  tokens[blockIdx.x] = index < vocabulary ? index : 0;
+  parts[blockIdx.x * kArgmaxParts + blockIdx.y] = best;
+}
+
+// A warp a row. Where nothing is the largest, the first token.
+__global__ void argmax_kernel(int32_t* tokens, const Best* parts, int vocabulary) {
+  let_later_start();
+  wait_for_earlier();
+  static_assert(kArgmaxParts == kWarp);
+  const Best best = warp_first(parts[blockIdx.x * kArgmaxParts + threadIdx.x]);
+  if (threadIdx.x == 0) tokens[blockIdx.x] = best.index < vocabulary ? best.index : 0;
 }
 
 }  // namespace
@@ -311,8 +335,12 @@ void launch_add_to_streams(cudaStream_t stream, float* out, const float* added, 
 void launch_route(cudaStream_t stream, int32_t* ids, float* gates, const float* logits, int rows,
                   int experts, int top, bool renormalize) {
   if (rows == 0) return;
-  launch_after(stream, route_kernel, blocks_for(rows, kWarpsOfNorms), kThreads, ids, gates, logits,
-               rows, experts, top, renormalize);
+  constexpr int kFew = 16;
+  static_assert(kMostExperts % kWarp == 0);
+  const auto kernel =
+      experts <= kFew * kWarp ? route_kernel<kFew> : route_kernel<kMostExperts / kWarp>;
+  launch_after(stream, kernel, blocks_for(rows, kWarpsOfNorms), kThreads, ids, gates, logits, rows,
+               experts, top, renormalize);
 }
 
 void launch_expert_lists(cudaStream_t stream, int32_t* starts, int32_t* list, const int32_t* ids,
@@ -331,9 +359,13 @@ void launch_sum_experts(cudaStream_t stream, float* out, const float* routed, co
 }
 
 void launch_argmax(cudaStream_t stream, int32_t* tokens, const float* logits, int rows,
-                   int vocabulary) {
+                   int vocabulary, float* scratch) {
   if (rows == 0) return;
-  launch_after(stream, argmax_kernel, static_cast<unsigned>(rows), kThreads, tokens, logits,
+  static_assert(sizeof(Best) == kArgmaxFloats / kArgmaxParts * sizeof(float));
+  auto* parts = reinterpret_cast<Best*>(scratch);
+  launch_after(stream, best_of_parts_kernel, dim3(static_cast<unsigned>(rows), kArgmaxParts),
+               kThreads, parts, logits, vocabulary);
+  launch_after(stream, argmax_kernel, static_cast<unsigned>(rows), kWarp, tokens, parts,
                vocabulary);
 }
 

@@ -11,6 +11,7 @@
 namespace flashlane::kernels::cuda {
 
 inline constexpr int kMostTopExperts = 64;  // of a row
+inline constexpr int kMostExperts = 1024;
 
 // streams[row, c, :] = embeddings[row, :].
 void launch_spread(cudaStream_t stream, float* streams, const float* embeddings, int rows,
@@ -45,8 +46,11 @@ void launch_sum_experts(cudaStream_t stream, float* out, const float* routed, co
                         const float* gates, const float* shared, const float* shared_gate, int rows,
                         int top, int hidden);
 
-// tokens[row] = the index of the largest of logits[row, :], ties to the lower.
+// tokens[row] = the index of the largest of logits[row, :], ties to the lower. scratch:
+// kArgmaxFloats a row.
+inline constexpr int kArgmaxParts = 32;
+inline constexpr int kArgmaxFloats = 2 * kArgmaxParts;
 void launch_argmax(cudaStream_t stream, int32_t* tokens, const float* logits, int rows,
-                   int vocabulary);
+                   int vocabulary, float* scratch);
 
 }  // namespace flashlane::kernels::cuda

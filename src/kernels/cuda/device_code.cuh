@@ -28,33 +28,47 @@ __device__ inline void let_later_start() {
 #endif
 }
 
+// 0 where the device doesn't say.
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  const bool said = cudaGetDevice(&device) == cudaSuccess &&
+                    cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
+  return said ? value : 0;
+}
 inline bool launches_early() {
-  static const bool known = [] {
-    int device = 0;
-    int major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major >= 9;
-  }();
+  static const bool known = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+  return known;
+}
+// Of shared memory of one block, beside what its kernel names (at most kNamedSharedBytes).
+inline constexpr int kNamedSharedBytes = 12 << 10;
+inline int most_shared_bytes() {
+  static const int known =
+      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kNamedSharedBytes;
   return known;
 }
 
-// For kernels that wait_for_earlier.
+// For kernels that wait_for_earlier. shared_bytes: of shared memory beside what the kernel names.
 template <typename... Parameters, typename... Arguments>
-void launch_after(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, int threads,
-                  const Arguments&... arguments) {
+void launch_sized(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, int threads,
+                  size_t shared_bytes, const Arguments&... arguments) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = launches_early() ? 1 : 0;
   // What fails is found where launches are (cudaGetLastError).
   (void)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+template <typename... Parameters, typename... Arguments>
+void launch_after(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, int threads,
+                  const Arguments&... arguments) {
+  launch_sized(stream, kernel, grid, threads, 0, arguments...);
 }
 
 // Over the lanes of a warp, by halves; every lane gets the same bits.
@@ -74,6 +88,19 @@ __device__ inline float block_sum(float value, float* partial) {
   __syncthreads();
   return warp_sum(lane < warps ? partial[lane] : 0.0F);
 }
+
+// 1 / sqrt(mean of squares + eps) of `count` values, by a block: a thread sums elements a block
+// apart.
+__device__ inline float block_rms_scale(const float* x, int count, float eps, float* partial) {
+  float sum = 0;
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    sum = fmaf(x[i], x[i], sum);
+  }
+  return 1.0F / sqrtf(block_sum(sum, partial) / static_cast<float>(count) + eps);
+}
+// Threads of the blocks that norm a hyper-connection's streams: they decide the order of sums.
+inline constexpr int kNormThreads = 256;
 
 __device__ inline int segment_of(const Segments& segments, int row) {
   int s = 0;

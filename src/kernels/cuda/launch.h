@@ -59,9 +59,12 @@ void launch_select_blocks(cudaStream_t stream, int32_t* blocks, int32_t* counts,
                           const float* index, int rows, int most_blocks, const Segments& segments,
                           const CacheView& cache, const AttentionWeights& weights,
                           uint32_t* scratch);
+// scratch: sparse_attend_scratch_floats. Caches in bf16 lie at multiples of 16 bytes where head_dim
+// is a multiple of 64, which model::StateLayout sees to.
+int64_t sparse_attend_scratch_floats(int rows, const AttentionWeights& weights);
 void launch_sparse_attend(cudaStream_t stream, float* out, const float* query_gate,
                           const int32_t* blocks, const int32_t* counts, int stride, int rows,
                           const Segments& segments, const CacheView& cache,
-                          const AttentionWeights& weights);
+                          const AttentionWeights& weights, float* scratch);
 
 }  // namespace flashlane::kernels::cuda

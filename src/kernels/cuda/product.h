@@ -81,31 +81,49 @@ struct Product {
   float* out = nullptr;      // [.., rows of the weight]
   int row_count = 0;         // with lists: of pairs
   ExpertLists lists = {};
+  // What the order of sums depends on beside the weight's shape: its chunks, which divide its
+  // steps, and whether it is one of a kGated pair.
+  int chunks = 1;
+  bool gated = false;
 };
-void launch_product(cudaStream_t stream, const Product& product);
+// room: product_room_floats.
+int64_t product_room_floats(const Product& product);
+void launch_product(cudaStream_t stream, const Product& product, float* room);
 void launch_many_rows(cudaStream_t stream, const Product& product);
 
 // Products of at most kFewRows rows that are launched as one, each with what follows it.
 enum class Epilogue : uint8_t {
   kNone,
-  kSilu,    // silu(factor * v)
-  kInject,  // 2 sigmoid(factor * v)
-  kGated,   // silu(v) * v of the second weight
-  kMix,     // hyper-connection: mean over streams c of sigmoid(v[c, d]) * normed[row, c, d]
+  kGated,  // silu(v) * v of the second weight
+  kMix,    // hyper-connection: mean over streams c of sigmoid(v[c, d]) * normed[row, c, d]
 };
 struct FewEntry {
   DeviceMatrix weight;
   DeviceMatrix second = {};  // kGated
   const float* x = nullptr;
-  float* out = nullptr;
+  float* out = nullptr;  // of several chunks: [chunks, rows, ..], each chunk's own
   Epilogue epilogue = Epilogue::kNone;
-  float factor = 1;
-  const float* normed = nullptr;  // kMix: [rows, streams, hidden]; the weight is [streams * hidden]
-  int streams = 1;
   // The rows that chose an expert, from their ids: pair p of [rows * top] as in ExpertLists.
   bool listed = false;
   int pairs_per_row = 1;
+  int chunks = 1;
 };
+// What the products of a hyper-connection read make of x, or do beside it (CudaOps::hyper_read).
+struct HyperStep {
+  int streams = 1;
+  int hidden = 0;
+  // Down and inject, a stream a chunk: x is made of the streams here, and kept as `normed`.
+  const float* from = nullptr;  // [rows, streams, hidden], or null
+  const float* gain = nullptr;  // [streams * hidden]
+  float eps = 0;
+  float* normed = nullptr;  // [rows, streams, hidden]
+  // kMix: x is silu(the chunks' sums / streams), inject 2 sigmoid(its chunks' sums / streams).
+  const float* low = nullptr;           // [streams, rows, low_rank]
+  const float* inject_parts = nullptr;  // [streams, rows, streams], or null
+  float* inject = nullptr;              // [rows, streams]
+};
+// Most rows whose x is made by every block that multiplies it.
+inline constexpr int kNormedRows = 4;
 inline constexpr int kMostFewEntries = 6;
 struct FewProducts {
   int entry_count = 0;
@@ -113,12 +131,14 @@ struct FewProducts {
   int row_count = 0;
   const int32_t* ids = nullptr;  // [row_count * top], where an entry is listed
   int top = 0;
+  HyperStep hyper = {};
 
   void add(const FewEntry& entry) { entries[entry_count++] = entry; }
 };
-// Whether the entry's epilogue goes with its product; else it is for the caller.
-bool can_fuse(const FewEntry& entry);
-// All entries, in as few launches as their formats allow.
-void launch_few_rows(cudaStream_t stream, const FewProducts& products);
+// Whether all is as the kernels for few rows need it.
+bool can_launch_few(const FewProducts& products);
+// All entries, in as few launches as their formats allow. room: few_room_floats, aligned to 16.
+int64_t few_room_floats(const FewProducts& products);
+void launch_few_rows(cudaStream_t stream, const FewProducts& products, float* room);
 
 }  // namespace flashlane::kernels::cuda

@@ -1,41 +1,58 @@
 // Products of up to 16 rows of x: a block of warps has some tiles of weight rows, a warp one slice
-// of one tile, whose codes it asks for several steps ahead and before it looks at x. See
-// product_tile.cuh for the order of sums.
+// of one tile. It copies the slice's steps into a ring in shared memory, as many as that holds
+// before it looks at x. See product_tile.cuh for the order of sums.
 #pragma once
 
-#include "kernels/cuda/product_tile.cuh"
+#include "kernels/cuda/product_x.cuh"
 
 namespace flashlane::kernels::cuda {
 
-inline constexpr int kMostFewWarps = 16;  // of a block
-inline constexpr int kTileOfX = 8;        // rows of x that one tensor product takes
+inline constexpr int kFewWarps = kNormThreads / kWarp;  // of a block
 // Floats between the columns of a warp's sums, so that lanes write to banks of their own.
 inline constexpr int kSumStride = kTileRows + 4;
 
-// Entries of one format and number of slices, and which blocks are whose.
+// Steps of a warp that are under way.
+__host__ __device__ constexpr int stages_of(int bits) {
+  return bits <= 4 ? 8 : (bits <= 8 ? 6 : 4);
+}
+__host__ __device__ constexpr int ring_bytes(int bits, int stage_bytes) {  // of a warp
+  return stages_of(bits) * stage_bytes;
+}
+
+// Entries of one format, and which blocks are whose.
 struct FewLaunch {
   FewProducts products;
   int first_block[kMostFewEntries + 1] = {};
-  int slices = 1;
-  int subs = 1;         // tiles of a block
-  bool aligned = true;  // rows of x can be read four floats at a time
+  int slices[kMostFewEntries] = {};
+  int stage_bytes = 0;                  // of a step of a tile, of the entry with the most
+  int made_bytes = 0;                   // what a block makes of x
+  XUnits packed[kMostFewEntries] = {};  // x of each entry, where it is not made by the blocks
+  int shared_bytes() const {
+    return kFewWarps * ring_bytes(products.entries[0].weight.bits, stage_bytes) + made_bytes;
+  }
 };
 
-// As many as registers allow.
-template <int kBits, int kXTiles>
-inline constexpr int kStepsAhead = (kBits <= 6 ? 4 : (kBits == 8 ? 3 : 2)) - (kXTiles > 1 ? 1 : 0);
+// Codes, then scales.
+inline size_t stage_bytes(const DeviceMatrix& weight) {
+  return weight.step_bytes() + (weight.layout == Layout::kAffine
+                                    ? (weight.two_groups() ? 2 : 1) * weight.group_bytes()
+                                    : 0);
+}
 
 // What a block works on.
 struct FewWork {
   int entry = 0;
-  int local = 0;   // block of the entry (and of its expert)
+  int local = 0;   // block of the entry (and of its expert, or chunk)
   int matrix = 0;  // of the bank
+  int chunk = 0;
   int row_count = 0;
 };
 
 template <int kXTiles>
 struct FewShared {
-  float sums[kMostFewWarps][kXTiles * kTileOfX][kSumStride];
+  float sums[kFewWarps][kXTiles * kTileOfX][kSumStride];
+  float partial[kWarp];
+  float scales[kNormedRows];
   int pairs[kFewRows];  // of a listed entry: those that chose the expert, ascending
   int pair_count;
 };
@@ -61,117 +78,141 @@ __device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, in
   if (lane == 0) *count = min(found, kFewRows);
 }
 
-// One lane's part of x for a step: two units of eight columns, of one row each x tile.
-template <int kXTiles>
-struct StepOfX {
-  float values[kXTiles][2][8];
+// Weights are read once a step, so that they should leave what is read again in the cache.
+__device__ inline uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_piece(uint32_t to, const std::byte* from, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until all but the last `kLater` groups of copies are there.
+template <int kLater>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
 
-  __device__ __forceinline__ void load(const float* const (&rows)[kXTiles], int step, int64_t cols,
-                                       bool aligned) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-    for (int n = 0; n < kXTiles; ++n) {
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const int64_t col = int64_t{step} * kStepCols + u * kUnit + lane % 4 * 8;
-        float(&to)[8] = values[n][u];
-        const bool whole = rows[n] != nullptr && aligned && col < cols;
-        if (whole) {
-          const float4 a = *reinterpret_cast<const float4*>(rows[n] + col);
-          const float4 b = *reinterpret_cast<const float4*>(rows[n] + col + 4);
-          to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-          to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
-        } else {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            to[i] = rows[n] != nullptr && col + i < cols ? rows[n][col + i] : 0.0F;
-          }
-        }
-      }
-    }
-  }
-  __device__ __forceinline__ void pack(uint32_t (&x)[kXTiles][2][4]) const {
-#pragma unroll
-    for (int n = 0; n < kXTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        x[n][i / 4][i % 4] =
-            pack_bf16(values[n][i / 4][i % 4 * 2], values[n][i / 4][i % 4 * 2 + 1]);
-      }
-    }
-  }
-};
+// A warp's ring of steps of its tile.
+template <int kBits>
+struct TileRing {
+  static constexpr int kPiece = 16;  // bytes of one copy
+  static constexpr int kCodePieces = kBits * 128 / kPiece;
 
-// A tile's codes and scales, a few steps ahead.
-template <int kBits, int kXTiles>
-struct StepsOfTile {
-  static constexpr int kAhead = kStepsAhead<kBits, kXTiles>;
-  uint32_t words[kAhead][kBits];
-  uint4 scales[kAhead];  // bf16 pairs; wide ones are read when they are due
-
-  const std::byte* values;
-  const std::byte* all_scales;  // of the tile and this lane's two rows
-  size_t step_bytes, group_bytes;
+  const std::byte* codes;   // this lane's piece of the next step to fetch
+  const std::byte* scales;  // likewise
+  uint32_t to;              // where in shared memory its slot lies
+  const std::byte* first;   // the ring's slots, and the one to read next
+  const std::byte* now;
+  int stride;       // of slots
+  int scale_bytes;  // of a step
+  int group_bytes;
   bool two, wide;
+  uint64_t policy;
 
-  __device__ __forceinline__ void begin(const DeviceMatrix& weight, int matrix, int tile) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const auto before = static_cast<size_t>(matrix);
-    step_bytes = weight.step_bytes();
-    group_bytes = weight.group_bytes();
+  __device__ __forceinline__ TileRing(const DeviceMatrix& weight, int matrix, int tile,
+                                      int first_step, const std::byte* own, int slot_stride)
+      : first(own), now(own), stride(slot_stride), policy(evict_first()) {
     two = weight.two_groups();
     wide = weight.wide_scales();
-    const auto steps = static_cast<size_t>(weight.steps());
-    values = weight.values + before * weight.values_bytes() +
-             static_cast<size_t>(tile) * steps * step_bytes;
-    all_scales = weight.scales + before * weight.scales_bytes() +
-                 static_cast<size_t>(tile) * steps * (two ? 2 : 1) * group_bytes +
-                 static_cast<size_t>(lane / 4) * (group_bytes / 8);
+    group_bytes = static_cast<int>(weight.group_bytes());
+    scale_bytes = kBits == kPlainBits ? 0 : (two ? 2 : 1) * group_bytes;
+    const auto before = static_cast<size_t>(matrix);
+    const auto step = static_cast<size_t>(tile) * static_cast<size_t>(weight.steps()) +
+                      static_cast<size_t>(first_step);
+    const auto piece = static_cast<size_t>(threadIdx.x % kWarp * kPiece);
+    codes = weight.values + before * weight.values_bytes() + step * weight.step_bytes() + piece;
+    scales = weight.scales + before * weight.scales_bytes() +
+             step * static_cast<size_t>(scale_bytes) + piece;
+    to = static_cast<uint32_t>(__cvta_generic_to_shared(own)) + static_cast<uint32_t>(piece);
   }
-  __device__ __forceinline__ void load(int j, int step) {
-    load_codes<kBits>(words[j], values + static_cast<size_t>(step) * step_bytes,
-                      static_cast<int>(threadIdx.x) % kWarp);
-    if constexpr (kBits != kPlainBits) {
-      if (wide) return;
-      const std::byte* from = all_scales + static_cast<size_t>(two ? 2 * step : step) * group_bytes;
-      const uint2 first = load_once(reinterpret_cast<const uint2*>(from));
-      scales[j].x = first.x, scales[j].y = first.y;
-      if (!two) return;
-      const uint2 second = load_once(reinterpret_cast<const uint2*>(from + group_bytes));
-      scales[j].z = second.x, scales[j].w = second.y;
+  // The next step, to `slot`.
+  __device__ __forceinline__ void fetch(int slot) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const uint32_t place = to + static_cast<uint32_t>(slot * stride);
+#pragma unroll
+    for (int piece = 0; piece < kCodePieces; piece += kWarp) {
+      if (piece + kWarp <= kCodePieces || lane < kCodePieces - piece) {
+        copy_piece(place + static_cast<uint32_t>(piece * kPiece), codes + piece * kPiece, policy);
+      }
     }
+    if (lane * kPiece < scale_bytes) {
+      copy_piece(place + static_cast<uint32_t>(kCodePieces * kPiece), scales, policy);
+    }
+    codes += kCodePieces * kPiece;
+    scales += scale_bytes;
   }
-  // Of unit `u`'s group; where the step has one group, of unit 1's.
-  __device__ __forceinline__ Scales scales_of(int j, int step, int u) const {
+  // Of unit `u`'s group; where a step has one group, of unit 1's.
+  __device__ __forceinline__ Scales scales_of(int u) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const std::byte* from =
+        now + kBits * 128 + (two && u == 1 ? group_bytes : 0) + lane / 4 * (group_bytes / 8);
     if (wide) {
-      const std::byte* from =
-          all_scales + static_cast<size_t>(two ? 2 * step + u : step) * group_bytes;
       const float4 v = *reinterpret_cast<const float4*>(from);
       return {{v.x, v.z}, {v.y, v.w}};
     }
-    if (two && u == 1) return unpack_scales(scales[j].z, scales[j].w);
-    return unpack_scales(scales[j].x, scales[j].y);
+    const uint2 v = *reinterpret_cast<const uint2*>(from);
+    return unpack_scales(v.x, v.y);
+  }
+};
+
+// The rows of x that a lane multiplies.
+template <int kXTiles>
+struct LaneOfX {
+  const std::byte* values[kXTiles] = {};  // of the next step; null: none
+  int stride;                             // of units
+
+  // From unit `unit` on. row_of(n): where row n of the product lies in x, n < row_count.
+  template <typename RowOf>
+  __device__ __forceinline__ void begin(const XUnits& x, int unit, int row_count, RowOf row_of) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    stride = x.rows * kUnitBytes;
+#pragma unroll
+    for (int n = 0; n < kXTiles; ++n) {
+      const int own = n * kTileOfX + lane / 4;
+      if (own >= row_count) continue;
+      values[n] = x.values + int64_t{unit} * stride + row_of(own) * kUnitBytes + lane % 4 * 16;
+    }
+  }
+  // A step's two units, to what is zero where there is no row.
+  __device__ __forceinline__ void load(uint32_t (&x)[kXTiles][2][4]) {
+#pragma unroll
+    for (int n = 0; n < kXTiles; ++n) {
+      if (values[n] == nullptr) continue;
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const uint4 v = *reinterpret_cast<const uint4*>(values[n] + u * stride);
+        x[n][u][0] = v.x, x[n][u][1] = v.y, x[n][u][2] = v.z, x[n][u][3] = v.w;
+      }
+      values[n] += 2 * stride;
+    }
   }
 };
 
 // total += the step's product with the x tiles that are in use.
 template <int kBits, int kXTiles>
 __device__ __forceinline__ void add_step(Sums (&total)[kXTiles], Sums (&part)[kXTiles],
-                                         Sums (&of_x)[kXTiles],
-                                         const StepsOfTile<kBits, kXTiles>& steps, int j, int step,
+                                         const TileRing<kBits>& ring,
                                          const uint32_t (&x)[kXTiles][2][4], int row_count) {
+  uint32_t words[kBits];
+  load_codes<kBits, LoadCopy>(words, ring.now, static_cast<int>(threadIdx.x) % kWarp);
+  Sums of_x[kXTiles] = {};
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       uint32_t weights[4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) weights[r] = code_pair<kBits>(steps.words[j], u * 8 + m * 4 + r);
+      for (int r = 0; r < 4; ++r) weights[r] = code_pair<kBits>(words, u * 8 + m * 4 + r);
 #pragma unroll
       for (int n = 0; n < kXTiles; ++n) {
-        if (n == 0 || n * kTileOfX < row_count) {
-          multiply_tile(part[n], weights, x[n][u][2 * m], x[n][u][2 * m + 1]);
-        }
+        if (n > 0 && n * kTileOfX >= row_count) continue;
+        multiply_tile(part[n], weights, x[n][u][2 * m], x[n][u][2 * m + 1]);
       }
     }
     if constexpr (kBits != kPlainBits) {
@@ -179,8 +220,8 @@ __device__ __forceinline__ void add_step(Sums (&total)[kXTiles], Sums (&part)[kX
       for (int n = 0; n < kXTiles; ++n) {
         if (n == 0 || n * kTileOfX < row_count) add_unit_of_x(of_x[n], x[n][u]);
       }
-      if (u == 0 && !steps.two) continue;
-      const Scales scales = steps.scales_of(j, step, u);
+      if (u == 0 && !ring.two) continue;
+      const Scales scales = ring.scales_of(u);
 #pragma unroll
       for (int n = 0; n < kXTiles; ++n) {
         add_group(total[n], part[n], scales, of_x[n][0], of_x[n][1]);
@@ -190,135 +231,232 @@ __device__ __forceinline__ void add_step(Sums (&total)[kXTiles], Sums (&part)[kX
   }
 }
 
-__device__ inline FewWork find_work(const FewLaunch& launch) {
-  FewWork work;
-  const int block = static_cast<int>(blockIdx.x);
-  while (block >= launch.first_block[work.entry + 1]) ++work.entry;
-  work.local = block - launch.first_block[work.entry];
-  work.row_count = launch.products.row_count;
-  return work;
+// Tiles whose sums make one value, and of a block.
+__host__ __device__ inline int tiles_of_value(const FewEntry& entry, int streams) {
+  return entry.epilogue == Epilogue::kGated ? 2 : (entry.epilogue == Epilogue::kMix ? streams : 1);
 }
 
-// The tile of a block's part `sub`.
-__device__ inline int tile_of(const FewEntry& entry, const FewWork& work, int sub, int subs) {
-  switch (entry.epilogue) {
-    case Epilogue::kGated:
-      return work.local;
-    case Epilogue::kMix:
-      return sub * (entry.weight.tiles() / entry.streams) + work.local;
-    default:
-      return work.local * subs + sub;
+// Where a block's part `sub` is: a tile of the weight, or of the second one.
+struct FewTile {
+  int tile;
+  bool second;
+};
+__device__ inline FewTile tile_of(const FewEntry& entry, const FewWork& work, int sub, int subs,
+                                  int streams) {
+  const int together = tiles_of_value(entry, streams);
+  const int value = work.local * (subs / together) + sub / together;
+  if (entry.epilogue == Epilogue::kMix) {
+    const int tiles = entry.weight.tiles() / streams;
+    return {value < tiles ? sub % together * tiles + value : entry.weight.tiles(), false};
   }
+  return {value, sub % together == 1};
 }
 
-// Sums of the slices of a block's parts, then what follows the product, to memory.
+__device__ inline float sum_of_chunks(const float* parts, int chunks, int stride, int i) {
+  float sum = 0;
+#pragma unroll 4
+  for (int c = 0; c < chunks; ++c) sum += parts[c * stride + i];
+  return sum;
+}
+
+// The low-rank values for the blocks that mix. The first block does the injection's gates.
+__device__ inline void make_low(float* to, const HyperStep& hyper, int row_count, int low_rank,
+                                bool first) {
+  const float share = 1.0F / static_cast<float>(hyper.streams);
+  const int count = row_count * low_rank;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kNormThreads) {
+    to[i] = silu_f32(sum_of_chunks(hyper.low, hyper.streams, count, i) * share);
+  }
+  const int gates = row_count * hyper.streams;
+  const int own = static_cast<int>(threadIdx.x);
+  if (first && hyper.inject_parts != nullptr && own < gates) {
+    const float sum = sum_of_chunks(hyper.inject_parts, hyper.streams, gates, own);
+    hyper.inject[own] = 2.0F * sigmoid_f32(sum * share);
+  }
+  __syncthreads();
+}
+
+// Eight of a row's values, in units of x that the block makes for itself.
+struct NormedRow {  // of the chunk's stream; kept as `normed` by one block
+  const HyperStep& hyper;
+  const float* scales;
+  int chunk;
+  bool keep;
+  __device__ __forceinline__ void get(float (&v)[8], int row, int col) const {
+    const int64_t at = (int64_t{row} * hyper.streams + chunk) * hyper.hidden + col;
+    const float* gain = hyper.gain + int64_t{chunk} * hyper.hidden + col;
+    float factors[8];
+    load_eight(v, hyper.from + at);
+    load_eight(factors, gain);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * scales[row] * factors[i];
+    if (!keep) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) hyper.normed[at + i] = v[i];
+  }
+};
+struct ListedRow {  // `pairs` null: row by row
+  const float* x;
+  int64_t stride;
+  const int* pairs;
+  int pairs_per_row;
+  __device__ __forceinline__ void get(float (&v)[8], int row, int col) const {
+    const int64_t from = pairs == nullptr ? row : pairs[row] / pairs_per_row;
+    load_eight(v, x + from * stride + col);
+  }
+};
+
+// Sums of the slices of a block's tiles, then what follows the product, to memory.
 template <int kXTiles>
 __device__ void write_rows(const FewShared<kXTiles>& shared, const FewLaunch& launch,
                            const FewEntry& entry, const FewWork& work) {
-  const int slices = launch.slices;
-  const bool one_value = entry.epilogue == Epilogue::kGated || entry.epilogue == Epilogue::kMix;
-  const int parts = one_value ? 1 : launch.subs;
+  const HyperStep& hyper = launch.products.hyper;
+  const int slices = launch.slices[work.entry];
+  const int subs = kFewWarps / slices;
+  const int together = tiles_of_value(entry, hyper.streams);
   const auto sum_of = [&](int sub, int n, int r) {
     float sum = 0;
     for (int s = 0; s < slices; ++s) sum += shared.sums[sub * slices + s][n][r];
     return sum;
   };
-  const int values = parts * work.row_count * kTileRows;
-  for (int i = static_cast<int>(threadIdx.x); i < values; i += static_cast<int>(blockDim.x)) {
-    const int r = i % kTileRows;
-    const int n = i / kTileRows % work.row_count;
-    const int sub = i / kTileRows / work.row_count;
+  const int64_t width = entry.weight.rows / (entry.epilogue == Epilogue::kMix ? hyper.streams : 1);
+  float* out = entry.out + int64_t{work.chunk} * launch.products.row_count * width;
+  const int value_index = static_cast<int>(threadIdx.x) / kTileRows;
+  const int r = static_cast<int>(threadIdx.x) % kTileRows;
+  const int sub = value_index * together;
+  const int64_t at = (int64_t{work.local} * (subs / together) + value_index) * kTileRows + r;
+  if (sub >= subs || at >= width) return;
+  for (int n = 0; n < work.row_count; ++n) {
     const int64_t row = entry.listed ? shared.pairs[n] : n;
-    const int64_t at = int64_t{tile_of(entry, work, sub, launch.subs)} * kTileRows + r;
-    int64_t width = entry.weight.rows;
     float value = 0;
-    switch (entry.epilogue) {
-      case Epilogue::kGated:
-        value = silu_f32(sum_of(0, n, r)) * sum_of(1, n, r);
-        break;
-      case Epilogue::kMix: {
-        width /= entry.streams;
-        const float* normed = entry.normed + row * entry.streams * width + at;
-        for (int c = 0; c < entry.streams; ++c) {
-          value += sigmoid_f32(sum_of(c, n, r)) * normed[c * width];
-        }
-        value *= 1.0F / static_cast<float>(entry.streams);
-        break;
+    if (entry.epilogue == Epilogue::kGated) {
+      value = silu_f32(sum_of(sub, n, r)) * sum_of(sub + 1, n, r);
+    } else if (entry.epilogue == Epilogue::kMix) {
+      const float* normed = hyper.normed + row * hyper.streams * width + at;
+      for (int c = 0; c < hyper.streams; ++c) {
+        value += sigmoid_f32(sum_of(sub + c, n, r)) * normed[c * width];
       }
-      case Epilogue::kSilu:
-        value = silu_f32(sum_of(sub, n, r) * entry.factor);
-        break;
-      case Epilogue::kInject:
-        value = 2.0F * sigmoid_f32(sum_of(sub, n, r) * entry.factor);
-        break;
-      case Epilogue::kNone:
-        value = sum_of(sub, n, r);
-        break;
+      value *= 1.0F / static_cast<float>(hyper.streams);
+    } else {
+      value = sum_of(sub, n, r);
     }
-    if (at < width) entry.out[row * width + at] = value;
+    out[row * width + at] = value;
   }
 }
 
+// Finds the block's entry and, within it, its expert's rows or its chunk; no rows: nothing to do.
+// Whoever is listed has waited for what came before.
+template <int kXTiles>
+__device__ FewWork find_work(FewShared<kXTiles>& shared, const FewLaunch& launch) {
+  const FewProducts& products = launch.products;
+  FewWork work;
+  const int block = static_cast<int>(blockIdx.x);
+  while (block >= launch.first_block[work.entry + 1]) ++work.entry;
+  const FewEntry& entry = products.entries[work.entry];
+  const int local = block - launch.first_block[work.entry];
+  work.row_count = products.row_count;
+  work.local = local / entry.chunks;
+  work.chunk = local % entry.chunks;
+  if (!entry.listed) return work;
+  wait_for_earlier();
+  const int all = products.row_count * products.top;
+  const int pair = local % all;
+  work.local = local / all;
+  work.matrix = products.ids[pair];
+  if (threadIdx.x < kWarp) find_pairs(shared.pairs, &shared.pair_count, products.ids, all, pair);
+  __syncthreads();
+  work.row_count = shared.pair_count;
+  return work;
+}
+
+// x of this block's chunk: where it was packed, or made here of its rows.
+template <int kXTiles>
+__device__ XUnits find_x(FewShared<kXTiles>& shared, std::byte* room, const FewLaunch& launch,
+                         const FewWork& work) {
+  const FewEntry& entry = launch.products.entries[work.entry];
+  const HyperStep& hyper = launch.products.hyper;
+  const int cols = static_cast<int>(entry.weight.cols / entry.chunks);
+  if (launch.packed[work.entry].values != nullptr) {
+    XUnits x = launch.packed[work.entry];
+    const int unit = work.chunk * (cols / kUnit);
+    x.values += int64_t{unit} * x.rows * kUnitBytes;
+    return x;
+  }
+  const XUnits x = {room, work.row_count};
+  if (hyper.from != nullptr) {
+    for (int r = 0; r < work.row_count; ++r) {
+      const float* own = hyper.from + (int64_t{r} * hyper.streams + work.chunk) * hyper.hidden;
+      const float scale = block_rms_scale(own, hyper.hidden, hyper.eps, shared.partial);
+      if (threadIdx.x == 0) shared.scales[r] = scale;
+    }
+    __syncthreads();
+    const bool keep = work.entry == 0 && work.local == 0;
+    make_units(x, cols, NormedRow{hyper, shared.scales, work.chunk, keep});
+  } else if (entry.epilogue == Epilogue::kMix) {
+    auto* low = reinterpret_cast<float*>(room + units_bytes(work.row_count, cols));
+    make_low(low, hyper, work.row_count, cols, work.local == 0);
+    make_units(x, cols, ListedRow{low, cols, nullptr, 1});
+  } else {
+    const int* pairs = entry.listed ? shared.pairs : nullptr;
+    make_units(
+        x, cols,
+        ListedRow{entry.x + work.chunk * cols, entry.weight.cols, pairs, entry.pairs_per_row});
+  }
+  __syncthreads();
+  return x;
+}
+
 template <int kBits, int kXTiles>
-__global__ void __launch_bounds__(kMostFewWarps* kWarp, 1)
+__global__ void __launch_bounds__(kNormThreads, kXTiles == 1 ? 3 : 2)
     few_rows_kernel(const __grid_constant__ FewLaunch launch) {
   __shared__ FewShared<kXTiles> shared;
+  extern __shared__ float4 dynamic[];  // rings of the warps, then what is made of x
+  constexpr int kSlots = stages_of(kBits);
   let_later_start();
-  FewWork work = find_work(launch);
+  const FewWork work = find_work(shared, launch);
+  if (work.row_count == 0) return;
   const FewEntry& entry = launch.products.entries[work.entry];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  if (entry.listed) {
-    wait_for_earlier();
-    const int all = launch.products.row_count * launch.products.top;
-    const int pair = work.local % all;
-    work.local /= all;
-    work.matrix = launch.products.ids[pair];
-    if (warp == 0) find_pairs(shared.pairs, &shared.pair_count, launch.products.ids, all, pair);
-    __syncthreads();
-    work.row_count = shared.pair_count;
-    if (work.row_count == 0) return;
-  }
-
-  const int sub = warp / launch.slices;
-  const int slice = warp % launch.slices;
-  const DeviceMatrix& weight =
-      entry.epilogue == Epilogue::kGated && sub == 1 ? entry.second : entry.weight;
-  const int tile = tile_of(entry, work, sub, launch.subs);
-  const int all_steps = weight.steps();
-  const int begin = slice_begin(slice, launch.slices, all_steps);
-  const int end = tile < weight.tiles() ? slice_begin(slice + 1, launch.slices, all_steps) : begin;
-  StepsOfTile<kBits, kXTiles> steps;
-  constexpr int kAhead = kStepsAhead<kBits, kXTiles>;
-  steps.begin(weight, work.matrix, tile);
-#pragma unroll
-  for (int j = 0; j < kAhead; ++j) {
-    if (begin + j < end) steps.load(j, begin + j);
+  const int slices = launch.slices[work.entry];
+  const FewTile own =
+      tile_of(entry, work, warp / slices, kFewWarps / slices, launch.products.hyper.streams);
+  const DeviceMatrix& weight = own.second ? entry.second : entry.weight;
+  const int chunk_steps = weight.steps() / entry.chunks;
+  const int begin = slice_begin(warp % slices, slices, chunk_steps);
+  const int end =
+      own.tile < weight.tiles() ? slice_begin(warp % slices + 1, slices, chunk_steps) : begin;
+  auto* rings = reinterpret_cast<std::byte*>(dynamic);
+  const int own_bytes = ring_bytes(kBits, launch.stage_bytes);
+  TileRing<kBits> ring(weight, work.matrix, own.tile, work.chunk * chunk_steps + begin,
+                       rings + warp * own_bytes, launch.stage_bytes);
+#pragma unroll 1
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (begin + slot < end) ring.fetch(slot);
+    end_copies();
   }
   if (!entry.listed) wait_for_earlier();
 
-  const float* rows[kXTiles];
-#pragma unroll
-  for (int n = 0; n < kXTiles; ++n) {
-    const int own = n * kTileOfX + lane / 4;
-    const int64_t row =
-        entry.listed && own < work.row_count ? shared.pairs[own] / entry.pairs_per_row : own;
-    rows[n] = own < work.row_count ? entry.x + row * weight.cols : nullptr;
-  }
-  StepOfX<kXTiles> x;
-  if (begin < end) x.load(rows, begin, weight.cols, launch.aligned);
-  Sums total[kXTiles] = {}, part[kXTiles] = {}, of_x[kXTiles] = {};
-  for (int first = begin; first < end; first += kAhead) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int step = first + j;
-      if (step >= end) break;
-      uint32_t packed[kXTiles][2][4];
-      x.pack(packed);
-      if (step + 1 < end) x.load(rows, step + 1, weight.cols, launch.aligned);
-      add_step<kBits, kXTiles>(total, part, of_x, steps, j, step, packed, work.row_count);
-      if (step + kAhead < end) steps.load(j, step + kAhead);
-    }
+  const XUnits units = find_x(shared, rings + kFewWarps * own_bytes, launch, work);
+  LaneOfX<kXTiles> x;
+  const bool packed = launch.packed[work.entry].values != nullptr;
+  x.begin(units, 2 * begin, work.row_count, [&](int n) {
+    return packed && entry.listed ? shared.pairs[n] / entry.pairs_per_row : n;
+  });
+  Sums total[kXTiles] = {}, part[kXTiles] = {};
+  uint32_t values[kXTiles][2][4] = {};
+  int slot = 0;
+#pragma unroll 1
+  for (int step = begin; step < end; ++step) {
+    x.load(values);
+    wait_for_copies<kSlots - 1>();
+    __syncwarp();  // the other lanes' pieces are there, too
+    add_step<kBits, kXTiles>(total, part, ring, values, work.row_count);
+    __syncwarp();  // all have read the slot
+    if (step + kSlots < end) ring.fetch(slot);
+    end_copies();
+    slot = slot + 1 == kSlots ? 0 : slot + 1;
+    ring.now = slot == 0 ? ring.first : ring.now + ring.stride;
   }
 
 #pragma unroll
@@ -333,7 +471,7 @@ __global__ void __launch_bounds__(kMostFewWarps* kWarp, 1)
   write_rows(shared, launch, entry, work);
 }
 
-// Defined for the bits of codes, and kPlainBits, in product_few*.cu.
+// Defined for the bits of codes, and kPlainBits, in product_few_*.cu.
 template <int kBits>
 void launch_few(cudaStream_t stream, const FewLaunch& launch);
 

@@ -5,13 +5,25 @@
 
 namespace flashlane::kernels::cuda {
 
+template <int kBits, int kXTiles>
+void launch_few_tiles(cudaStream_t stream, const FewLaunch& launch) {
+  constexpr int kMostSharedBytes = 144 << 10;  // an SM of any kind here has it
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(few_rows_kernel<kBits, kXTiles>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
+  (void)allowed;  // else the launch is refused, and that is found
+  const int blocks = launch.first_block[launch.products.entry_count];
+  launch_sized(stream, few_rows_kernel<kBits, kXTiles>, static_cast<unsigned>(blocks), kNormThreads,
+               static_cast<size_t>(launch.shared_bytes()), launch);
+}
+
 template <int kBits>
 void launch_few(cudaStream_t stream, const FewLaunch& launch) {
-  const int blocks = launch.first_block[launch.products.entry_count];
-  const int threads = launch.slices * launch.subs * kWarp;
-  const auto kernel =
-      launch.products.row_count <= kTileOfX ? few_rows_kernel<kBits, 1> : few_rows_kernel<kBits, 2>;
-  launch_after(stream, kernel, dim3(static_cast<unsigned>(blocks)), threads, launch);
+  if (launch.products.row_count <= kTileOfX) {
+    launch_few_tiles<kBits, 1>(stream, launch);
+  } else {
+    launch_few_tiles<kBits, 2>(stream, launch);
+  }
 }
 
 }  // namespace flashlane::kernels::cuda

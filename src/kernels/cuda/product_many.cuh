@@ -147,6 +147,14 @@ __device__ __forceinline__ void add_many_step(Sums (&total)[kManyXTiles], Sums (
   }
 }
 
+__device__ __forceinline__ void add_and_clear(Sums (&to)[kManyXTiles], Sums (&from)[kManyXTiles]) {
+#pragma unroll
+  for (int i = 0; i < kManyXTiles * 4; ++i) {
+    to[i / 4][i % 4] += from[i / 4][i % 4];
+    from[i / 4][i % 4] = 0;
+  }
+}
+
 // Up to kManyRows rows of x, which shared.rows and out_rows name, against this warp's tile.
 template <int kBits>
 __device__ void multiply_many(ManyShared& shared, const Product& product, int64_t matrix, int tile,
@@ -154,7 +162,8 @@ __device__ void multiply_many(ManyShared& shared, const Product& product, int64_
   const DeviceMatrix& weight = product.weight;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int steps = weight.steps();
-  const int slices = slices_of(steps);
+  const int chunk_steps = steps / product.chunks;
+  const int slices = slices_of(weight, product.chunks, product.gated);
   const bool own = tile < weight.tiles();
   const bool aligned = weight.cols % 4 == 0 && reinterpret_cast<uintptr_t>(product.x) % 16 == 0;
   const ManyTile from(weight, matrix, own ? tile : 0);
@@ -164,19 +173,21 @@ __device__ void multiply_many(ManyShared& shared, const Product& product, int64_
   x.store(shared.x[0]);
   if (steps > 1) x.load(row, 1, weight.cols, aligned);
   uint32_t words[2][kBits];
-  if (own) load_codes<kBits>(words[0], from.values, lane);
+  if (own) load_codes<kBits, LoadOnce>(words[0], from.values, lane);
   __syncthreads();
   sum_x(shared.sums[0], shared.x[0], from.two);
   __syncthreads();
-  Sums whole[kManyXTiles] = {}, total[kManyXTiles] = {}, part[kManyXTiles] = {};
+  Sums whole[kManyXTiles] = {}, chunk[kManyXTiles] = {};
+  Sums total[kManyXTiles] = {}, part[kManyXTiles] = {};
   int slice = 0;
+  int chunk_begin = 0;
   const auto step_of = [&](int step, uint32_t(&now)[kBits], uint32_t(&next)[kBits]) {
     const bool more = step + 1 < steps;
     if (more) {
       x.store(shared.x[(step + 1) % 2]);
       if (own) {
-        load_codes<kBits>(next, from.values + static_cast<size_t>(step + 1) * from.step_bytes,
-                          lane);
+        load_codes<kBits, LoadOnce>(
+            next, from.values + static_cast<size_t>(step + 1) * from.step_bytes, lane);
       }
       if (step + 2 < steps) x.load(row, step + 2, weight.cols, aligned);
     }
@@ -189,14 +200,14 @@ __device__ void multiply_many(ManyShared& shared, const Product& product, int64_
         scales[1] = from.scales_of(step, 1);
       }
       add_many_step<kBits>(total, part, from, now, scales, shared, step % 2, row_count);
-      if (step + 1 == slice_begin(slice + 1, slices, steps)) {
+      if (step + 1 == chunk_begin + slice_begin(slice + 1, slices, chunk_steps)) {
         ++slice;
-#pragma unroll
-        for (int i = 0; i < kManyXTiles * 4; ++i) {
-          float& sum = (kBits == kPlainBits ? part : total)[i / 4][i % 4];
-          whole[i / 4][i % 4] += sum;
-          sum = 0;
-        }
+        add_and_clear(chunk, kBits == kPlainBits ? part : total);
+      }
+      if (step + 1 == chunk_begin + chunk_steps) {
+        slice = 0;
+        chunk_begin = step + 1;
+        add_and_clear(whole, chunk);
       }
     }
     __syncthreads();  // its sums, too, and this step's x may be overwritten

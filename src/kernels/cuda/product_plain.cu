@@ -72,19 +72,32 @@ void launch_plain(cudaStream_t stream, const Product& product) {
   launch_after(stream, plain_kernel<Stored>, grid, kWarps * kWarp, product);
 }
 
+FewProducts as_few(const Product& product) {
+  FewProducts one;
+  one.row_count = product.row_count;
+  one.add({.weight = product.weight, .x = product.x, .out = product.out});
+  return one;
+}
+
+bool is_few(const Product& product) {
+  return product.lists.list == nullptr && product.chunks == 1 && !product.gated &&
+         can_launch_few(as_few(product));
+}
+
 }  // namespace
 
-void launch_product(cudaStream_t stream, const Product& product) {
+int64_t product_room_floats(const Product& product) {
+  return is_few(product) ? few_room_floats(as_few(product)) : 0;
+}
+
+void launch_product(cudaStream_t stream, const Product& product, float* room) {
   if (product.row_count == 0 || product.weight.rows == 0) return;
   if (product.weight.layout == Layout::kF32) {
     launch_plain<F32>(stream, product);
   } else if (product.weight.layout == Layout::kF16) {
     launch_plain<F16>(stream, product);
-  } else if (product.lists.list == nullptr && product.row_count <= kFewRows) {
-    FewProducts one;
-    one.row_count = product.row_count;
-    one.add({.weight = product.weight, .x = product.x, .out = product.out});
-    launch_few_rows(stream, one);
+  } else if (is_few(product)) {
+    launch_few_rows(stream, as_few(product), room);
   } else {
     launch_many_rows(stream, product);
   }

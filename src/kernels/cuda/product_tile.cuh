@@ -4,8 +4,10 @@
 // columns (mma.m16n8k16: weights are the 16 rows, x the 8 columns). Lane 4g + t holds columns 8t to
 // 8t + 7 of each unit, of weight rows g and g + 8 and of x's row g. Codes up to 8 bits are exact in
 // bf16, so a group's sum of code * x is scaled once in f32, and its bias goes on the sum of its x,
-// which is a product with ones. Steps are cut into slices that the shape alone chooses; a slice is
-// summed in ascending order from zero, and slices are added in ascending order to zero.
+// which is a product with ones. Steps are cut into chunks (the
+// streams of a hyper-connection, else one) and these into slices that the shape alone chooses; a
+// slice is summed in ascending order from zero, slices of a chunk are added in ascending order to
+// zero, and so are chunks.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
@@ -15,13 +17,21 @@ namespace flashlane::kernels::cuda {
 
 inline constexpr int kPlainBits = 16;    // bf16 values instead of codes
 inline constexpr int kPairsOfStep = 16;  // of a lane: two neighbouring columns of a row
-inline constexpr int kMostSlices = 16;
-inline constexpr int kStepsOfSlice = 6;
+inline constexpr int kMostSlices = 8;
+inline constexpr int kMostGatedSlices = 4;  // so that a block has both weights' tiles
+inline constexpr int kWantedWarps = 1000;   // a slice of a tile each
+inline constexpr int kLeastSteps = 4;       // of a slice
+inline constexpr int kBankTiles = 20;       // as if so many experts were in use
 
-// Of a product over so many steps.
-__host__ __device__ inline int slices_of(int steps) {
+// Slices of a chunk.
+__host__ __device__ inline int slices_of(const DeviceMatrix& weight, int chunks, bool gated) {
+  const int tiles = weight.tiles() * (weight.count > 1 ? kBankTiles : chunks);
+  const int steps = weight.steps() / chunks;
+  const int most = gated ? kMostGatedSlices : kMostSlices;
   int slices = 1;
-  while (slices < kMostSlices && steps > slices * kStepsOfSlice) slices *= 2;
+  while (slices < most && tiles * slices < kWantedWarps && steps >= 2 * slices * kLeastSteps) {
+    slices *= 2;
+  }
   return slices;
 }
 __host__ __device__ inline int slice_begin(int slice, int slices, int steps) {
@@ -69,24 +79,45 @@ __device__ inline uint32_t load_once(const uint32_t* from) {
   return v;
 }
 
-template <int kBits>
+// From global memory.
+struct LoadOnce {
+  template <typename T>
+  static __device__ __forceinline__ T get(const uint32_t* from) {
+    return load_once(reinterpret_cast<const T*>(from));
+  }
+};
+// From a copy in shared memory.
+struct LoadCopy {
+  template <typename T>
+  static __device__ __forceinline__ T get(const uint32_t* from) {
+    return *reinterpret_cast<const T*>(from);
+  }
+};
+
+template <int kBits, typename Load>
 __device__ __forceinline__ void load_codes(uint32_t (&words)[kBits], const std::byte* step,
                                            int lane) {
   const auto* from = reinterpret_cast<const uint32_t*>(step);
 #pragma unroll
   for (int w = 0; w + 4 <= kBits; w += 4) {
-    const uint4 v = load_once(reinterpret_cast<const uint4*>(from + word_place<kBits>(w, lane)));
+    const auto v = Load::template get<uint4>(from + word_place<kBits>(w, lane));
     words[w] = v.x, words[w + 1] = v.y, words[w + 2] = v.z, words[w + 3] = v.w;
   }
   constexpr int kQuads = kBits / 4 * 4;
   if constexpr (kBits % 4 >= 2) {
-    const uint2 v =
-        load_once(reinterpret_cast<const uint2*>(from + word_place<kBits>(kQuads, lane)));
+    const auto v = Load::template get<uint2>(from + word_place<kBits>(kQuads, lane));
     words[kQuads] = v.x, words[kQuads + 1] = v.y;
   }
   if constexpr (kBits % 2 == 1) {
-    words[kBits - 1] = load_once(from + word_place<kBits>(kBits - 1, lane));
+    words[kBits - 1] = Load::template get<uint32_t>(from + word_place<kBits>(kBits - 1, lane));
   }
+}
+
+// (a & mask) | b as one instruction, where compilers make two of two constants.
+__device__ __forceinline__ uint32_t pick_bits(uint32_t a, uint32_t mask, uint32_t b) {
+  uint32_t both;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(a), "r"(mask), "r"(b));
+  return both;
 }
 
 // Two codes as bf16, the lower column in the lower half. Each half of the words is a stream of the
@@ -110,13 +141,11 @@ __device__ __forceinline__ uint32_t code_pair(const uint32_t (&words)[kBits], in
     uint32_t codes = words[i] >> shift;
     if (shift + kBits > 16) {
       const uint32_t low = ((1U << (16 - shift)) - 1U) * 0x00010001U;
-      codes = (codes & low) | ((words[i + 1] << (16 - shift)) & (kMask & ~low));
+      codes = pick_bits(words[i + 1] << (16 - shift), kMask & ~low, codes & low);
     }
     // 128 + code, exactly, less 128.
-    uint32_t pair = (codes & kMask) | 0x43004300U;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-        : "=r"(pair)
-        : "r"(pair), "r"(0x3F803F80U), "r"(0xC300C300U));
+    uint32_t pair = pick_bits(codes, kMask, 0x43004300U);
+    asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(0x3F803F80U), "r"(0xC300C300U));
     return pair;
   }
 }

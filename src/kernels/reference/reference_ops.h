@@ -10,7 +10,7 @@
 
 namespace flashlane::kernels::reference {
 
-class ReferenceOps final : public Ops {
+class ReferenceOps : public Ops {
  public:
   ReferenceOps();
   const BackendInfo& info() const override { return info_; }
