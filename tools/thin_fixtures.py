@@ -2,9 +2,10 @@
 """Copies the reference values into tests/fixtures, thinned to what the tests need (at most 6 MB).
 
 Whole files are copied byte for byte. Of the nano goldens, only full_pos and full_logits lose rows.
-Of the traces, every tensor with one row per traced position loses the same rows; the selected
-blocks, which have one row per query, and the tokens stay whole. Kept values keep their bits: rows
-are cut out as bytes and no number is read but the positions.
+Of the traces, every tensor with one row per traced position loses the same rows; the tokens stay
+whole, and so do the selected blocks, which have one row per query, but for the long trace, where
+block_rows names those kept. Kept values keep their bits: rows are cut out as bytes and no number is
+read but the positions.
 
     tools/thin_fixtures.py SOURCE [TARGET]
 """
@@ -36,6 +37,7 @@ TRACES = {  # The positions kept: the last always, and of long700 one just past 
     "short": (20, 39),
     "long700": (259, 702),
 }
+BLOCK_ROWS = {"long700": 4}  # one query in so many has its blocks kept
 LIMIT_BYTES = 6_000_000
 
 
@@ -85,6 +87,17 @@ def thin_golden(file, rows):
     file.keep_rows("full_logits", rows)
 
 
+def thin_blocks(file, step):
+    rows = None
+    for name, (_, shape, _) in list(file.tensors.items()):
+        if not name.endswith("_blocks"):
+            continue
+        # The draft head has a query less.
+        rows = rows or list(range(0, shape[0] - 1, step))
+        file.keep_rows(name, rows)
+    file.tensors["block_rows"] = ("I32", [len(rows)], struct.pack(f"<{len(rows)}i", *rows))
+
+
 def thin_trace(file, kept):
     positions = file.integers("positions")
     mtp_positions = file.integers("mtp_positions")
@@ -125,6 +138,8 @@ def main():
         path = f"nano/trace_{name}.safetensors"
         file = Safetensors(options.source / path)
         thin_trace(file, kept)
+        if name in BLOCK_ROWS:
+            thin_blocks(file, BLOCK_ROWS[name])
         file.write(options.target / path)
     total = sum(path.stat().st_size for path in options.target.rglob("*") if path.is_file())
     print(f"{options.target}: {total} bytes, limit {LIMIT_BYTES}")

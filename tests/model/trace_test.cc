@@ -3,6 +3,7 @@
 // show.
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "format/safetensors.h"
@@ -94,19 +95,24 @@ class TraceTest : public testing::TestWithParam<Trace> {
     ++compared_;
   }
 
-  // Chosen blocks of the rows that the trace holds: every query's row unless `rows` says fewer.
+  // Chosen blocks of the queries that the trace holds: all, unless block_rows says which.
   void compare_blocks(const Recorder& recorder, const std::string& golden_name,
                       const std::string& prefix) {
     const TensorView* golden = file_->find(golden_name);
     if (golden == nullptr) return;
     const auto& [stride, blocks] = recorder.ints_.at(prefix + "blocks");
     const auto& counts = recorder.ints_.at(prefix + "block_counts").second;
-    ASSERT_EQ(static_cast<size_t>(golden->dim(0)), counts.size()) << golden_name;
+    std::vector<int32_t> queries(counts.size());
+    std::iota(queries.begin(), queries.end(), 0);
+    if (file_->find("block_rows") != nullptr) queries = ints_of(*file_, "block_rows");
+    ASSERT_EQ(static_cast<size_t>(golden->dim(0)), queries.size()) << golden_name;
     int different = 0;
     for (int64_t row = 0; row < golden->dim(0); ++row) {
+      const auto query = static_cast<size_t>(queries[static_cast<size_t>(row)]);
+      ASSERT_LT(query, counts.size()) << golden_name;
       std::set<int32_t> ours;
-      for (int i = 0; i < counts[static_cast<size_t>(row)]; ++i) {
-        ours.insert(blocks[static_cast<size_t>(row * stride + i)]);
+      for (int i = 0; i < counts[query]; ++i) {
+        ours.insert(blocks[query * static_cast<size_t>(stride) + static_cast<size_t>(i)]);
       }
       std::set<int32_t> theirs;
       for (int64_t b = 0; b < golden->dim(1); ++b) {
