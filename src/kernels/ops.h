@@ -189,7 +189,8 @@ class Ops {
   virtual void route(int32_t* ids, float* gates, const float* x, int row_count,
                      const MoeWeights& weights) = 0;
 
-  // Routed experts summed in ascending id, plus the gated shared expert. out: [row_count, hidden].
+  // Routed experts summed in ascending id, plus the gated shared expert. No row names an expert
+  // twice. out: [row_count, hidden].
   virtual void experts(float* out, const float* x, const int32_t* ids, const float* gates,
                        int row_count, const MoeWeights& weights) = 0;
 

@@ -106,6 +106,9 @@ TEST(Parity, RowOpsMatchTheReferenceInEveryFormat) {
     for (const char* format : {"bf16", "q4g32", "q6g64"}) {
       check_row_parity(backend, format_named(format), kDeepSizes, worst);
     }
+    for (const char* format : {"bf16", "q4g32", "q8g32"}) {
+      check_row_parity(backend, format_named(format), kHalfSizes, worst);
+    }
     for (const char* format : {"f32", "bf16", "f16"}) {
       check_row_parity(backend, format_named(format), kOddSizes, worst);
     }

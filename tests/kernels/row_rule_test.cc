@@ -24,19 +24,20 @@ int64_t first_difference(const float* a, const float* b, int64_t count) {
 // Ops over rows without state.
 
 constexpr int kRows = 29;
+constexpr int kManyRows = 70;  // more than any kernel takes at once
 
 // Rows in a random order, in forwards of random sizes, against each row's output alone.
 void check_row_op(const RowOp& op, Ops& ops, const std::vector<float>& in,
-                  const std::vector<float>& alone, Random& random) {
+                  const std::vector<float>& alone, int rows, Random& random) {
   for (int round = 0; round < 6; ++round) {
-    std::vector<int> order(kRows);
-    for (int i = 0; i < kRows; ++i) order[static_cast<size_t>(i)] = i;
-    for (size_t i = kRows; i > 1; --i) {
+    std::vector<int> order(static_cast<size_t>(rows));
+    for (int i = 0; i < rows; ++i) order[static_cast<size_t>(i)] = i;
+    for (size_t i = order.size(); i > 1; --i) {
       std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int>(i)))]);
     }
     int count = 0;
-    for (int first = 0; first < kRows; first += count) {
-      count = std::min(kRows - first, round == 0 ? kRows : random.between(1, 17));
+    for (int first = 0; first < rows; first += count) {
+      count = std::min(rows - first, round == 0 ? rows : random.between(1, 17));
       std::vector<float> some;
       for (int i = 0; i < count; ++i) {
         const auto row = in.begin() + order[static_cast<size_t>(first + i)] * op.in_width;
@@ -55,7 +56,8 @@ void check_row_op(const RowOp& op, Ops& ops, const std::vector<float>& in,
   }
 }
 
-void check_row_ops(const Backend& backend, const Format& format, const RowSizes& sizes) {
+void check_row_ops(const Backend& backend, const Format& format, const RowSizes& sizes,
+                   int rows = kRows) {
   constexpr uint64_t kSeed = 77;
   Store first_store;
   const auto single = backend.make(1);
@@ -69,13 +71,13 @@ void check_row_ops(const Backend& backend, const Format& format, const RowSizes&
       const RowOp& op = cases[i];
       SCOPED_TRACE(backend.name + " " + format.name + " threads " + std::to_string(threads));
       Random random(1000 + i);
-      const auto in = random.values(int64_t{kRows} * op.in_width, -2, 2);
-      std::vector<float> alone(static_cast<size_t>(kRows * op.out_width), -9);
-      for (int row = 0; row < kRows; ++row) {
+      const auto in = random.values(int64_t{rows} * op.in_width, -2, 2);
+      std::vector<float> alone(static_cast<size_t>(rows * op.out_width), -9);
+      for (int row = 0; row < rows; ++row) {
         reference[i].run(*single, &alone[static_cast<size_t>(row * op.out_width)],
                          &in[static_cast<size_t>(row * op.in_width)], 1);
       }
-      check_row_op(op, *ops, in, alone, random);
+      check_row_op(op, *ops, in, alone, rows, random);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -87,10 +89,18 @@ TEST(RowRule, RowsAloneEqualRowsAmongOthersInEveryFormat) {
   }
 }
 
-TEST(RowRule, RowsAloneEqualRowsAmongOthersInLongSums) {
+TEST(RowRule, RowsAloneEqualRowsAmongOthersInLongSumsAndManyRows) {
   for (const Backend& backend : backends()) {
     for (const char* format : {"bf16", "q4g32", "q6g64"}) {
-      check_row_ops(backend, format_named(format), kDeepSizes);
+      check_row_ops(backend, format_named(format), kDeepSizes, kManyRows);
+    }
+  }
+}
+
+TEST(RowRule, RowsAloneEqualRowsAmongOthersInHalfSteps) {
+  for (const Backend& backend : backends()) {
+    for (const char* format : {"bf16", "q4g32", "q8g32"}) {
+      check_row_ops(backend, format_named(format), kHalfSizes);
     }
   }
 }

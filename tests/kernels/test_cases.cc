@@ -128,14 +128,14 @@ Matrix Store::matrix(Random& random, const Format& format, int64_t count, int64_
 std::vector<Backend> backends() {
   const auto reserved = [](std::unique_ptr<Ops> ops) {
     OpsLimits limits;
-    limits.rows = 64;
-    limits.widest = 4096;
+    limits.rows = 70;
+    limits.widest = 2048;
     limits.vocabulary = 300;
     limits.context = 256;
     limits.top_experts = 4;
     limits.expert_width = 512;
-    limits.expert_input = 1024;
-    limits.low_rank = 128;
+    limits.expert_input = 512;
+    limits.low_rank = 320;
     limits.block_tokens = 2;
     CHECK(ops->reserve(limits).ok());
     return ops;

@@ -73,6 +73,11 @@ void Staging::make(size_t bytes) {
   used_ = 0;
 }
 
+void Staging::reserve(size_t bytes) {
+  memory_.wait();
+  make(round_up(std::max(bytes, kLeastStaging), kLine));
+}
+
 // When it is full, what was sent has to arrive before it is filled again.
 Staging::Place Staging::take(size_t bytes) {
   const size_t padded = round_up(std::max(bytes, size_t{1}), kLine);

@@ -53,6 +53,8 @@ class Staging {
     std::byte* device;
     size_t bytes;
   };
+  // So that no place up to that size makes it grow.
+  void reserve(size_t bytes);
   Place take(size_t bytes);
   void send(const Place& place) const;
 

@@ -24,6 +24,11 @@ Segments segments_of(const Batch& batch) {
   return segments;
 }
 
+// What an op sends: a row of a table for each token.
+size_t staging_bytes(const OpsLimits& limits) {
+  return static_cast<size_t>(limits.rows) * static_cast<size_t>(limits.widest) * sizeof(float);
+}
+
 }  // namespace
 
 CudaOps::CudaOps(bool patient) : patient_(patient), memory_(cuda_memory()), staging_(memory_) {
@@ -51,14 +56,16 @@ Status CudaOps::reserve(const OpsLimits& limits) {
                  "backend cuda: heads of {} in linear attention, at most {}", limits.gdn_head_dim,
                  kMostGdnHeadDim);
   }
-  scratch_.emplace_back(reserved_bytes(limits), memory_);
+  staging_.reserve(staging_bytes(limits));
+  scratch_.emplace_back(reserved_bytes(limits) - staging_bytes(limits), memory_);
   sampler_.reserve(limits.vocabulary);
   host_rows_.reserve(static_cast<size_t>(limits.vocabulary));
   return {};
 }
 
-// The most that one op takes of it: the experts of a prompt's rows, a few rows of the widest kind,
-// the scores of a long context's blocks, or the parts of a decode step's attention.
+// What is sent, and the most that one op takes of the scratch: the experts of a prompt's rows, a
+// few rows of the widest kind, the scores of a long context's blocks, or the parts of a decode
+// step's attention.
 size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   const auto rows = static_cast<size_t>(limits.rows);
   const auto pairs = rows * static_cast<size_t>(limits.top_experts);
@@ -74,7 +81,8 @@ size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   attention.block_budget = limits.block_budget;
   const auto of_attention = static_cast<size_t>(
       sparse_attend_scratch_floats(std::min(limits.rows, kMaxWindow), attention));
-  return std::max({of_experts, of_rows, of_blocks, of_attention}) * sizeof(float) + 16 * kAlignment;
+  return std::max({of_experts, of_rows, of_blocks, of_attention}) * sizeof(float) +
+         16 * kAlignment + staging_bytes(limits);
 }
 
 void CudaOps::launched() {

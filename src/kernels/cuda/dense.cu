@@ -1,5 +1,5 @@
-// Elementwise steps, norms, routing, the best token. A thread or a warp has one value or vector of
-// one row to itself, so nothing depends on the rows beside it.
+// Elementwise steps, norms, routing, the best token. A thread, a warp or a block has one value or
+// vector of one row to itself, so nothing depends on the rows beside it.
 #include "kernels/cuda/dense.h"
 
 #include "base/int_math.h"
@@ -9,7 +9,7 @@ namespace flashlane::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kNormThreads;
-constexpr int kWarpsOfNorms = kThreads / kWarp;
+constexpr int kWarps = kThreads / kWarp;
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>(div_ceil(count, per_block));
@@ -113,8 +113,7 @@ __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, in
                              int top, bool renormalize) {
   let_later_start();
   wait_for_earlier();
-  const int row =
-      static_cast<int>(blockIdx.x) * kWarpsOfNorms + static_cast<int>(threadIdx.x) / kWarp;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* own = logits + int64_t{row} * experts;
@@ -157,7 +156,7 @@ __global__ void route_kernel(int32_t* ids, float* gates, const float* logits, in
 // A block an expert: how many pairs go to those before it, and which are its own, ascending.
 __global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_t* ids, int pairs,
                                     int experts) {
-  __shared__ int counts[2][kWarpsOfNorms];
+  __shared__ int counts[2][kWarps];
   let_later_start();
   wait_for_earlier();
   const int expert = static_cast<int>(blockIdx.x);
@@ -179,7 +178,7 @@ __global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_
   __syncthreads();
   int at = 0;
   int all = 0;
-  for (int w = 0; w < kWarpsOfNorms; ++w) {
+  for (int w = 0; w < kWarps; ++w) {
     at += counts[0][w] + (w < warp ? counts[1][w] : 0);
     all += counts[0][w];
   }
@@ -245,7 +244,7 @@ __device__ Best warp_first(Best own) {
 
 // Grid: rows, parts of the vocabulary. NaN is never the largest.
 __global__ void best_of_parts_kernel(Best* parts, const float* logits, int vocabulary) {
-  __shared__ Best bests[kWarpsOfNorms];
+  __shared__ Best bests[kWarps];
   let_later_start();
   wait_for_earlier();
   const float* own = logits + int64_t{blockIdx.x} * vocabulary;
@@ -261,7 +260,7 @@ __global__ void best_of_parts_kernel(Best* parts, const float* logits, int vocab
   if (threadIdx.x % kWarp == 0) bests[threadIdx.x / kWarp] = best;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < kWarpsOfNorms; ++w) {
+  for (int w = 1; w < kWarps; ++w) {
     if (goes_before(bests[w].value, bests[w].index, best.value, best.index)) best = bests[w];
   }
   parts[blockIdx.x * kArgmaxParts + blockIdx.y] = best;
@@ -277,6 +276,17 @@ __global__ void argmax_kernel(int32_t* tokens, const Best* parts, int vocabulary
 }
 
 }  // namespace
+
+// Code of an older architecture that the driver compiled for this device doesn't wait.
+bool launches_early() {
+  static const bool known = [] {
+    cudaFuncAttributes attributes = {};
+    return device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 &&
+           cudaFuncGetAttributes(&attributes, spread_kernel) == cudaSuccess &&
+           attributes.ptxVersion >= 90;
+  }();
+  return known;
+}
 
 void launch_spread(cudaStream_t stream, float* streams, const float* embeddings, int rows,
                    int copies, int width) {
@@ -339,7 +349,7 @@ void launch_route(cudaStream_t stream, int32_t* ids, float* gates, const float* 
   static_assert(kMostExperts % kWarp == 0);
   const auto kernel =
       experts <= kFew * kWarp ? route_kernel<kFew> : route_kernel<kMostExperts / kWarp>;
-  launch_after(stream, kernel, blocks_for(rows, kWarpsOfNorms), kThreads, ids, gates, logits, rows,
+  launch_after(stream, kernel, blocks_for(rows, kWarps), kThreads, ids, gates, logits, rows,
                experts, top, renormalize);
 }
 

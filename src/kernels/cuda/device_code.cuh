@@ -5,6 +5,8 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/elementary.h"
 
@@ -36,15 +38,15 @@ inline int device_attribute(cudaDeviceAttr attribute) {
                     cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
   return said ? value : 0;
 }
-inline bool launches_early() {
-  static const bool known = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-  return known;
-}
-// Of shared memory of one block, beside what its kernel names (at most kNamedSharedBytes).
+// Whether kernels here were compiled to wait, and the device begins them early (dense.cu).
+bool launches_early();
+// Of shared memory of one block, beside what its kernel names (at most kNamedSharedBytes). All that
+// the device gives would leave nothing for the cache beside it.
 inline constexpr int kNamedSharedBytes = 12 << 10;
 inline int most_shared_bytes() {
-  static const int known =
-      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kNamedSharedBytes;
+  constexpr int kMost = 144 << 10;
+  static const int known = std::min(
+      kMost, device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kNamedSharedBytes);
   return known;
 }
 

@@ -15,8 +15,8 @@ int entry_blocks(const FewEntry& entry, const FewProducts& products, int slices)
   return blocks * entry.chunks * (entry.listed ? products.row_count * products.top : 1);
 }
 
-bool aligned(const FewEntry& entry) {
-  return entry.weight.cols % 8 == 0 && reinterpret_cast<uintptr_t>(entry.x) % 16 == 0;
+bool aligned(const float* x) {  // so that four are read at a time
+  return reinterpret_cast<uintptr_t>(x) % 16 == 0;
 }
 
 int entry_slices(const FewEntry& entry) {
@@ -42,7 +42,7 @@ int made_bytes(const FewEntry& entry, const FewProducts& products) {
   return units_bytes(products.row_count, cols) + products.row_count * cols * low;
 }
 
-// Whether an entry before number `e` has the same x.
+// The first entry that has the x of number `e`.
 int first_with_x(const FewProducts& products, int e) {
   for (int other = 0; other < e; ++other) {
     if (products.entries[other].x == products.entries[e].x) return other;
@@ -92,7 +92,7 @@ FewLaunch plan_next(const FewProducts& products, const XUnits* packed, bool* don
   return launch;
 }
 
-void launch(cudaStream_t stream, const FewLaunch& launch) {
+void launch_planned(cudaStream_t stream, const FewLaunch& launch) {
   switch (launch.products.entries[0].weight.bits) {
     case 2:
       return launch_few<2>(stream, launch);
@@ -119,15 +119,15 @@ bool fits(const FewEntry& entry, int streams) {
 
 bool can_launch(const FewEntry& entry, const HyperStep& hyper) {
   if (!entry.weight.tiled() || entry.weight.steps() % entry.chunks != 0) return false;
-  if (entry.x != nullptr && !aligned(entry)) return false;
+  if (entry.weight.cols % 8 != 0 || !aligned(entry.x)) return false;
   if (!fits(entry, hyper.streams)) return false;
   switch (entry.epilogue) {
     case Epilogue::kGated:
       return entry.second.tiled() && entry.weight.bits == entry.second.bits &&
-             entry.weight.cols == entry.second.cols && entry.weight.rows == entry.second.rows;
+             entry.weight.cols == entry.second.cols && entry.weight.rows == entry.second.rows &&
+             entry.weight.count == entry.second.count;
     case Epilogue::kMix:
-      return entry.weight.rows % (int64_t{kTileRows} * hyper.streams) == 0 &&
-             entry.weight.cols % 8 == 0;
+      return entry.weight.rows % (int64_t{kTileRows} * hyper.streams) == 0;
     default:
       return true;
   }
@@ -138,7 +138,10 @@ bool can_launch(const FewEntry& entry, const HyperStep& hyper) {
 bool can_launch_few(const FewProducts& products) {
   if (products.row_count > kFewRows) return false;
   const HyperStep& hyper = products.hyper;
-  if (hyper.from != nullptr && hyper.hidden % kStepCols != 0) return false;
+  if (hyper.from != nullptr &&
+      (hyper.hidden % kStepCols != 0 || !aligned(hyper.from) || !aligned(hyper.gain))) {
+    return false;
+  }
   const bool possible =
       std::all_of(products.entries, products.entries + products.entry_count,
                   [&](const FewEntry& entry) { return can_launch(entry, hyper); });
@@ -162,6 +165,7 @@ int64_t few_room_floats(const FewProducts& products) {
 }
 
 void launch_few_rows(cudaStream_t stream, const FewProducts& products, float* room) {
+  if (products.row_count == 0) return;
   XUnits packed[kMostFewEntries] = {};
   auto* at = reinterpret_cast<std::byte*>(room);
   for (int e = 0; e < products.entry_count; ++e) {
@@ -179,7 +183,7 @@ void launch_few_rows(cudaStream_t stream, const FewProducts& products, float* ro
   }
   bool done[kMostFewEntries] = {};
   for (int e = 0; e < products.entry_count; ++e) {
-    if (!done[e]) launch(stream, plan_next(products, packed, done));
+    if (!done[e]) launch_planned(stream, plan_next(products, packed, done));
   }
 }
 

@@ -57,8 +57,10 @@ struct FewShared {
   int pair_count;
 };
 
-// By one warp: the pairs that chose expert ids[pair]; none where an earlier pair's block has them.
-__device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, int all, int pair) {
+// By one warp: the pairs that chose expert ids[pair], at most one a row; none where an earlier
+// pair's block has them.
+__device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, int all, int pair,
+                                  int most) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int expert = ids[pair];
   int found = 0;
@@ -72,10 +74,10 @@ __device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, in
       return;
     }
     const int place = found + __popc(who & ((1U << lane) - 1U));
-    if (same && place < kFewRows) pairs[place] = p;
+    if (same && place < most) pairs[place] = p;
     found += __popc(who);
   }
-  if (lane == 0) *count = min(found, kFewRows);
+  if (lane == 0) *count = min(found, most);
 }
 
 // Weights are read once a step, so that they should leave what is read again in the cache.
@@ -363,7 +365,9 @@ __device__ FewWork find_work(FewShared<kXTiles>& shared, const FewLaunch& launch
   const int pair = local % all;
   work.local = local / all;
   work.matrix = products.ids[pair];
-  if (threadIdx.x < kWarp) find_pairs(shared.pairs, &shared.pair_count, products.ids, all, pair);
+  if (threadIdx.x < kWarp) {
+    find_pairs(shared.pairs, &shared.pair_count, products.ids, all, pair, products.row_count);
+  }
   __syncthreads();
   work.row_count = shared.pair_count;
   return work;

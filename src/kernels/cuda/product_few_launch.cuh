@@ -7,11 +7,11 @@ namespace flashlane::kernels::cuda {
 
 template <int kBits, int kXTiles>
 void launch_few_tiles(cudaStream_t stream, const FewLaunch& launch) {
-  constexpr int kMostSharedBytes = 144 << 10;  // an SM of any kind here has it
+  static_assert(sizeof(FewShared<kXTiles>) <= kNamedSharedBytes);
   static const cudaError_t allowed =
       cudaFuncSetAttribute(few_rows_kernel<kBits, kXTiles>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
-  (void)allowed;  // else the launch is refused, and that is found
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes());
+  (void)allowed;  // else that error is found where launches are
   const int blocks = launch.first_block[launch.products.entry_count];
   launch_sized(stream, few_rows_kernel<kBits, kXTiles>, static_cast<unsigned>(blocks), kNormThreads,
                static_cast<size_t>(launch.shared_bytes()), launch);
