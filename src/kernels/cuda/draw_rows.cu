@@ -5,6 +5,7 @@
 #include "base/keyed_random.h"
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/draw_rows.h"
+#include "kernels/cuda/product.h"
 
 namespace flashlane::kernels::cuda {
 namespace {
@@ -135,20 +136,7 @@ void launch_draw_rows(cudaStream_t stream, const DrawRule& rule, int64_t first_r
   affine.codes = reinterpret_cast<uint32_t*>(values);
   affine.scales = scales;
   affine.biases = biases;
-  switch (bits) {
-    case 2:
-      return launch_affine<2>(stream, affine);
-    case 3:
-      return launch_affine<3>(stream, affine);
-    case 4:
-      return launch_affine<4>(stream, affine);
-    case 5:
-      return launch_affine<5>(stream, affine);
-    case 6:
-      return launch_affine<6>(stream, affine);
-    default:
-      return launch_affine<8>(stream, affine);
-  }
+  with_code_bits(bits, [&](auto own) { launch_affine<own.value>(stream, affine); });
 }
 
 }  // namespace flashlane::kernels::cuda

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/matrix.h"
 
@@ -19,6 +20,31 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kStepCols = 64;
 // Most rows of x that the products of a decode step are made for.
 inline constexpr int kFewRows = 16;
+inline constexpr int kPlainBits = 16;  // bf16 values instead of codes
+
+// call(bits), the bits of a code as a constant; with_bits also for kPlainBits.
+template <typename Call>
+void with_code_bits(int bits, const Call& call) {
+  switch (bits) {
+    case 2:
+      return call(std::integral_constant<int, 2>());
+    case 3:
+      return call(std::integral_constant<int, 3>());
+    case 4:
+      return call(std::integral_constant<int, 4>());
+    case 5:
+      return call(std::integral_constant<int, 5>());
+    case 6:
+      return call(std::integral_constant<int, 6>());
+    default:
+      return call(std::integral_constant<int, 8>());
+  }
+}
+template <typename Call>
+void with_bits(int bits, const Call& call) {
+  if (bits == kPlainBits) return call(std::integral_constant<int, kPlainBits>());
+  with_code_bits(bits, call);
+}
 
 // A prepared bank on the device.
 struct DeviceMatrix {

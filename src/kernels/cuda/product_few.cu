@@ -93,22 +93,8 @@ FewLaunch plan_next(const FewProducts& products, const XUnits* packed, bool* don
 }
 
 void launch_planned(cudaStream_t stream, const FewLaunch& launch) {
-  switch (launch.products.entries[0].weight.bits) {
-    case 2:
-      return launch_few<2>(stream, launch);
-    case 3:
-      return launch_few<3>(stream, launch);
-    case 4:
-      return launch_few<4>(stream, launch);
-    case 5:
-      return launch_few<5>(stream, launch);
-    case 6:
-      return launch_few<6>(stream, launch);
-    case 8:
-      return launch_few<8>(stream, launch);
-    default:
-      return launch_few<kPlainBits>(stream, launch);
-  }
+  with_bits(launch.products.entries[0].weight.bits,
+            [&](auto bits) { launch_few<bits.value>(stream, launch); });
 }
 
 // Whether the tiles of a value fit in a block.

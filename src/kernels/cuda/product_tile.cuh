@@ -15,7 +15,6 @@
 
 namespace flashlane::kernels::cuda {
 
-inline constexpr int kPlainBits = 16;    // bf16 values instead of codes
 inline constexpr int kPairsOfStep = 16;  // of a lane: two neighbouring columns of a row
 inline constexpr int kMostSlices = 8;
 inline constexpr int kMostGatedSlices = 4;  // so that a block has both weights' tiles

@@ -118,29 +118,7 @@ void launch_tile_rows(cudaStream_t stream, const DeviceMatrix& to, const MatrixP
   TilePart p = {to, part, stored};
   p.first_tile = part.first_row / kTileRows;
   p.tiles = div_ceil<int64_t>(part.row_count, kTileRows);
-  switch (to.bits) {
-    case 2:
-      tile_codes<2>(stream, p);
-      break;
-    case 3:
-      tile_codes<3>(stream, p);
-      break;
-    case 4:
-      tile_codes<4>(stream, p);
-      break;
-    case 5:
-      tile_codes<5>(stream, p);
-      break;
-    case 6:
-      tile_codes<6>(stream, p);
-      break;
-    case 8:
-      tile_codes<8>(stream, p);
-      break;
-    default:
-      tile_codes<kPlainBits>(stream, p);
-      break;
-  }
+  with_bits(to.bits, [&](auto bits) { tile_codes<bits.value>(stream, p); });
   if (to.layout != Layout::kAffine) return;
   const int64_t groups = int64_t{to.steps()} * (to.two_groups() ? 2 : 1);
   const int64_t threads = part.count * p.tiles * groups * kTileRows;
