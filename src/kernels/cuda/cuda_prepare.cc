@@ -13,7 +13,7 @@ DeviceMatrix device_form(const Matrix& matrix) {
   DeviceMatrix device;
   device.layout = matrix.layout;
   device.scale_dtype = matrix.scale_dtype;
-  device.bits = matrix.layout == Layout::kBf16 ? 16 : matrix.bits;
+  device.bits = matrix.layout == Layout::kBf16 ? kPlainBits : matrix.bits;
   device.group = matrix.group;
   device.rows = matrix.rows;
   device.cols = matrix.cols;

@@ -50,7 +50,7 @@ void with_bits(int bits, const Call& call) {
 struct DeviceMatrix {
   Layout layout = Layout::kF32;
   DType scale_dtype = DType::kBf16;
-  int bits = 0;  // of a code; 16 for bf16 values
+  int bits = 0;  // of a code, or kPlainBits
   int group = 0;
   int64_t rows = 0;  // of one matrix
   int64_t cols = 0;
