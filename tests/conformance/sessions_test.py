@@ -10,6 +10,7 @@ That replies moved, and waited, is demanded too. At the end all sessions are fre
 import concurrent.futures
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 import support  # noqa: E402
@@ -30,6 +31,12 @@ class Sessions(support.ServedTest):
 
     def start(self, *arguments):
         self.serve("--unpriced", "--prompt-cache-gib", 0, *arguments, context=CONTEXT)
+
+    def until_running(self, replies):
+        deadline = time.monotonic() + self.PATIENCE_S
+        while self.status()["running"] < replies:
+            self.assertLess(time.monotonic(), deadline, f"never {replies} at once")
+            time.sleep(0.002)
 
     def end(self, moves, waits):
         """After at least so many moves and waits, nothing is held."""
@@ -54,14 +61,20 @@ class Sessions(support.ServedTest):
         self.assertEqual([self.say(body) for body in bodies], known)
         self.end(3, 0)
 
-        # All at once, with short ones beside them: while one has the whole context the others grow to
-        # the middle, one waits there, and grows again.
+        # All at once, with short ones beside them. The long ones come first, the plain ones before
+        # the drafted one, which is faster, so that each has a small session: the first to grow has the
+        # whole context, and long before it ends the other plain one has grown to the middle and waits
+        # there, to grow again.
         short = [{"prompt": f"Say {i}:", "max_tokens": 20, "temperature": 0} for i in range(4)]
         self.start("--session-contexts", f"{middle}x2,{small}x3", "--session-grow", 8)
         alone = [self.say(body) for body in short]
         with concurrent.futures.ThreadPoolExecutor(7) as pool:
-            together = list(pool.map(self.say, bodies + short))
-        self.assertEqual(together, known + alone)
+            together = []
+            for body in reversed(bodies):
+                together.insert(0, pool.submit(self.say, body))
+                self.until_running(len(together))
+            together += [pool.submit(self.say, body) for body in short]
+            self.assertEqual([reply.result() for reply in together], known + alone)
         self.end(4, 1)
 
     def test_nothing_moves_that_has_room(self):
