@@ -69,10 +69,15 @@ Status CudaOps::reserve(const OpsLimits& limits) {
 size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   const auto rows = static_cast<size_t>(limits.rows);
   const auto pairs = rows * static_cast<size_t>(limits.top_experts);
-  const size_t of_experts =
-      pairs * static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1) +
-      rows * static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1) + 4096;
-  const size_t of_rows = rows * static_cast<size_t>(3 * limits.widest + limits.low_rank);
+  // Of a row of x as products take it: bf16, and two sums a step.
+  const auto packed = [](int64_t cols) {
+    return static_cast<size_t>(div_ceil<int64_t>(cols, kStepCols) * (kStepCols / 2 + 2));
+  };
+  const auto of_expert = static_cast<size_t>(2 * limits.expert_width + limits.expert_input + 1);
+  const size_t of_experts = pairs * (of_expert + packed(limits.expert_width)) +
+                            rows * (of_expert + packed(limits.expert_input)) + 4096;
+  const size_t of_rows =
+      rows * (static_cast<size_t>(3 * limits.widest + limits.low_rank) + packed(limits.widest));
   const size_t of_blocks = rows * static_cast<size_t>(limits.context / limits.block_tokens + 1);
   AttentionWeights attention;
   attention.heads = limits.heads;
@@ -351,6 +356,7 @@ bool CudaOps::experts_few(const ExpertRows& values, const float* x, const int32_
   up.row_count = down.row_count = row_count;
   up.ids = down.ids = ids;
   up.top = down.top = top;
+  up.keeps_next_back = down.ids_before = true;
   up.add({.weight = prepared(weights.gate),
           .second = prepared(weights.up),
           .x = x,
@@ -374,6 +380,19 @@ bool CudaOps::experts_few(const ExpertRows& values, const float* x, const int32_
   return true;
 }
 
+void CudaOps::multiply_all(std::span<Product> products) {
+  int64_t floats = 0;
+  for (const Product& product : products) floats = std::max(floats, product.many_room_floats());
+  float* room = scratch(floats);
+  bool packed = false;
+  for (Product& product : products) {
+    product.room = room;
+    product.x_is_packed = packed;
+    multiply(product);
+    packed = packed || product.packs_x();
+  }
+}
+
 void CudaOps::experts_many(const ExpertRows& values, const float* x, const int32_t* ids,
                            int row_count, const MoeWeights& weights) {
   cudaStream_t stream = memory_.stream();
@@ -381,30 +400,44 @@ void CudaOps::experts_many(const ExpertRows& values, const float* x, const int32
   const int pairs = row_count * top;
   auto* starts = reinterpret_cast<int32_t*>(scratch(weights.experts + 1));
   auto* list = reinterpret_cast<int32_t*>(scratch(pairs));
-  float* up = scratch(int64_t{pairs} * weights.width);
-  float* shared_up = scratch(int64_t{row_count} * weights.shared_width);
   launch_expert_lists(stream, starts, list, ids, pairs, weights.experts);
-  const auto gated = [&](float* to, const Matrix& weight, int count, const ExpertLists& lists) {
-    multiply({.weight = prepared(weight),
-              .x = x,
-              .out = to,
-              .row_count = count,
-              .lists = lists,
-              .gated = true});
+  std::vector<Product> of_x;
+  // Returns where up's values go, if they are not in one product with gate's.
+  const auto add_gated = [&](const Product& to, const Matrix& up) -> float* {
+    Product& gate = of_x.emplace_back(to);
+    gate.x = x;
+    gate.gated = true;
+    gate.second = prepared(up);
+    if (gate.fuses()) return nullptr;
+    gate.second = {};
+    Product other = gate;
+    other.weight = prepared(up);
+    other.out = scratch(int64_t{gate.row_count} * gate.weight.rows);
+    return of_x.emplace_back(other).out;
   };
-  gated(values.gated, weights.gate, pairs, {starts, list, top});
-  gated(up, weights.up, pairs, {starts, list, top});
-  launch_gated(stream, values.gated, up, int64_t{pairs} * weights.width);
+  const float* up = add_gated({.weight = prepared(weights.gate),
+                               .out = values.gated,
+                               .row_count = pairs,
+                               .lists = {starts, list, top}},
+                              weights.up);
+  const float* shared_up = add_gated(
+      {.weight = prepared(weights.shared_gate), .out = values.shared_gated, .row_count = row_count},
+      weights.shared_up);
+  of_x.push_back({.weight = prepared(weights.shared_router),
+                  .x = x,
+                  .out = values.shared_weight,
+                  .row_count = row_count});
+  multiply_all(of_x);
+  if (up != nullptr) launch_gated(stream, values.gated, up, int64_t{pairs} * weights.width);
+  if (shared_up != nullptr) {
+    launch_gated(stream, values.shared_gated, shared_up, int64_t{row_count} * weights.shared_width);
+  }
   multiply({.weight = prepared(weights.down),
             .x = values.gated,
             .out = values.routed,
             .row_count = pairs,
             .lists = {starts, list, 1}});
-  gated(values.shared_gated, weights.shared_gate, row_count, {});
-  gated(shared_up, weights.shared_up, row_count, {});
-  launch_gated(stream, values.shared_gated, shared_up, int64_t{row_count} * weights.shared_width);
   multiply(values.shared, values.shared_gated, row_count, weights.shared_down);
-  multiply(values.shared_weight, x, row_count, weights.shared_router);
 }
 
 void CudaOps::mtp_fuse(float* out, const float* wide, const float* embedding, int row_count,

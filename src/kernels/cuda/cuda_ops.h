@@ -101,6 +101,8 @@ class CudaOps final : public Ops {
                    const MoeWeights& weights);
   void experts_many(const ExpertRows& values, const float* x, const int32_t* ids, int row_count,
                     const MoeWeights& weights);
+  // Of one x, with as many rows and columns of it, which is packed once.
+  void multiply_all(std::span<Product> products);
   void multiply(float* out, const float* x, int row_count, const Matrix& weight);
   void multiply(const Product& product);
   void multiply_few(const FewProducts& products);

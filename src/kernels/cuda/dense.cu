@@ -8,7 +8,7 @@
 namespace flashlane::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kNormThreads;
+constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
@@ -32,14 +32,17 @@ __global__ void spread_kernel(float* streams, const float* embeddings, int64_t c
 // A block a vector.
 __global__ void norms_kernel(float* out, const float* x, const float* gain, int gains, int width,
                              float eps) {
-  __shared__ float partial[kWarp];
+  __shared__ alignas(16) float squares[kNormWarps];
   let_later_start();
   wait_for_earlier();
   const int64_t i = blockIdx.x;
   const float* own = x + i * width;
   const float* factors = gain + i % gains * width;
-  const float scale = block_rms_scale(own, width, eps, partial);
-  for (int d = static_cast<int>(threadIdx.x); d < width; d += kThreads) {
+  const float of_warp = squares_of_warp(own, width);
+  if (threadIdx.x % kWarp == 0) squares[threadIdx.x / kWarp] = of_warp;
+  __syncthreads();
+  const float scale = rms_scale(squares, width, eps);
+  for (int d = static_cast<int>(threadIdx.x); d < width; d += kNormThreads) {
     out[i * width + d] = own[d] * scale * factors[d];
   }
 }
@@ -299,8 +302,8 @@ void launch_spread(cudaStream_t stream, float* streams, const float* embeddings,
 void launch_norms(cudaStream_t stream, float* out, const float* x, const float* gain,
                   int64_t vectors, int gains, int width, float eps) {
   if (vectors == 0) return;
-  launch_after(stream, norms_kernel, static_cast<unsigned>(vectors), kThreads, out, x, gain, gains,
-               width, eps);
+  launch_after(stream, norms_kernel, static_cast<unsigned>(vectors), kNormThreads, out, x, gain,
+               gains, width, eps);
 }
 
 void launch_scaled_silu(cudaStream_t stream, float* x, int64_t count, float factor) {

@@ -42,9 +42,9 @@ inline int device_attribute(cudaDeviceAttr attribute) {
 bool launches_early();
 // Of shared memory of one block, beside what its kernel names (at most kNamedSharedBytes). All that
 // the device gives would leave nothing for the cache beside it.
-inline constexpr int kNamedSharedBytes = 12 << 10;
+inline constexpr int kNamedSharedBytes = 4 << 10;
 inline int most_shared_bytes() {
-  constexpr int kMost = 144 << 10;
+  constexpr int kMost = 180 << 10;
   static const int known = std::min(
       kMost, device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kNamedSharedBytes);
   return known;
@@ -91,18 +91,50 @@ __device__ inline float block_sum(float value, float* partial) {
   return warp_sum(lane < warps ? partial[lane] : 0.0F);
 }
 
-// 1 / sqrt(mean of squares + eps) of `count` values, by a block: a thread sums elements a block
-// apart.
-__device__ inline float block_rms_scale(const float* x, int count, float eps, float* partial) {
-  float sum = 0;
-#pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
-    sum = fmaf(x[i], x[i], sum);
-  }
-  return 1.0F / sqrtf(block_sum(sum, partial) / static_cast<float>(count) + eps);
+__device__ __forceinline__ void load_eight(float (&v)[8], const float* from) {
+  const float4 a = *reinterpret_cast<const float4*>(from);
+  const float4 b = *reinterpret_cast<const float4*>(from + 4);
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+  v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
-// Threads of the blocks that norm a hyper-connection's streams: they decide the order of sums.
-inline constexpr int kNormThreads = 256;
+__device__ inline bool in_fours(const float* x, int count) {  // load_eight may be used
+  return count % 8 == 0 && reinterpret_cast<uintptr_t>(x) % sizeof(float4) == 0;
+}
+
+// Threads of the blocks that norm a hyper-connection's streams. The order of the squares' sum: a
+// thread has eight elements side by side, then the next eight kNormThreads * 8 on; the lanes of a
+// warp meet by halves, and so do the warps.
+inline constexpr int kNormThreads = 512;
+inline constexpr int kNormWarps = kNormThreads / kWarp;
+
+// This warp's share, in every lane.
+__device__ inline float squares_of_warp(const float* x, int count) {
+  float sum = 0;
+  const bool fours = in_fours(x, count);
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < count; i += kNormThreads * 8) {
+    if (fours) {
+      float v[8];
+      load_eight(v, x + i);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum = fmaf(v[k], v[k], sum);
+    } else {
+      for (int k = i; k < min(i + 8, count); ++k) sum = fmaf(x[k], x[k], sum);
+    }
+  }
+  return warp_sum(sum);
+}
+// 1 / sqrt(mean of squares + eps). `squares`: of the warps, aligned to 16.
+__device__ inline float rms_scale(const float (&squares)[kNormWarps], int count, float eps) {
+  static_assert(kNormWarps == 16);
+  float s[8], high[8];
+  load_eight(s, squares);
+  load_eight(high, squares + 8);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) s[i] += high[i];
+  const float sum = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+  return 1.0F / sqrtf(sum / static_cast<float>(count) + eps);
+}
 
 __device__ inline int segment_of(const Segments& segments, int row) {
   int s = 0;

@@ -111,6 +111,20 @@ struct Product {
   // steps, and whether it is one of a kGated pair.
   int chunks = 1;
   bool gated = false;
+  // Of a gated pair that fuses(), its up: out is silu(weight · x) * (second · x).
+  DeviceMatrix second = {};
+  // For many rows: room of the caller's own, of many_room_floats, which x is packed in, so that
+  // products with the same x, number of its rows and columns can follow with x_is_packed.
+  float* room = nullptr;
+  bool x_is_packed = false;
+
+  bool fuses() const;
+  int64_t many_room_floats() const;
+  int x_rows() const { return lists.list == nullptr ? row_count : row_count / lists.pairs_per_row; }
+  // Whether it goes to the kernels for many rows in any case.
+  bool packs_x() const {
+    return weight.tiled() && (row_count > kFewRows || lists.list != nullptr || chunks > 1 || gated);
+  }
 };
 // room: product_room_floats.
 int64_t product_room_floats(const Product& product);
@@ -157,6 +171,10 @@ struct FewProducts {
   int row_count = 0;
   const int32_t* ids = nullptr;  // [row_count * top], where an entry is listed
   int top = 0;
+  // The launch after this one may count on what came before this one, since it begins only when
+  // this one has waited. And: ids were there before what was launched just before.
+  bool keeps_next_back = false;
+  bool ids_before = false;
   HyperStep hyper = {};
 
   void add(const FewEntry& entry) { entries[entry_count++] = entry; }

@@ -3,34 +3,57 @@
 // before it looks at x. See product_tile.cuh for the order of sums.
 #pragma once
 
-#include "kernels/cuda/product_x.cuh"
+#include "kernels/cuda/product_ring.cuh"
 
 namespace flashlane::kernels::cuda {
 
-inline constexpr int kFewWarps = kNormThreads / kWarp;  // of a block
+// Warps of a block: more where there are few blocks, so that each warp has a shorter way; fewer
+// where there are many, which the device then shares out more evenly.
+inline constexpr int kMostWarps = kNormWarps;
+inline constexpr int kFewerWarps = 8;
+inline constexpr int kTileShift = 4;
+static_assert(1 << kTileShift == kTileRows);
 // Floats between the columns of a warp's sums, so that lanes write to banks of their own.
 inline constexpr int kSumStride = kTileRows + 4;
+// Lanes that share a value of kMix, each with a stream.
+inline constexpr int kMixShift = 2;
+inline constexpr int kMixLanes = 1 << kMixShift;
+inline constexpr int kSumBytes = kSumStride * static_cast<int>(sizeof(float));  // of a row of x
 
-// Steps of a warp that are under way.
-__host__ __device__ constexpr int stages_of(int bits) {
-  return bits <= 4 ? 8 : (bits <= 8 ? 6 : 4);
-}
-__host__ __device__ constexpr int ring_bytes(int bits, int stage_bytes) {  // of a warp
-  return stages_of(bits) * stage_bytes;
-}
+// What a block would else compute of an entry's shape again and again. Numbers that a block divides
+// by are powers of two here, but for the pairs.
+struct EntryPlan {
+  int first_block = 0;
+  int tiles = 0;       // of the weight; of kMix: of one stream
+  int steps = 0;       // of a chunk
+  int tile_steps = 0;  // of all chunks
+  int cols = 0;        // of a chunk
+  int chunks_shift = 0;
+  int slices = 1;
+  int warps_shift = 0;     // of a tile's warps: one a slice, or one for all
+  int together_shift = 0;  // of the tiles of a value
+  int values_shift = 0;    // of the values of a block
+  int step_scale_bytes = 0;
+  size_t matrix_values_bytes = 0;
+  size_t matrix_scales_bytes = 0;
+  int64_t width = 0;   // of out
+  XUnits packed = {};  // x, where it is not made by the blocks
+};
 
 // Entries of one format, and which blocks are whose.
 struct FewLaunch {
   FewProducts products;
-  int first_block[kMostFewEntries + 1] = {};
-  int slices[kMostFewEntries] = {};
-  int stage_bytes = 0;                  // of a step of a tile, of the entry with the most
-  int made_bytes = 0;                   // what a block makes of x
-  XUnits packed[kMostFewEntries] = {};  // x of each entry, where it is not made by the blocks
-  int shared_bytes() const {
-    return kFewWarps * ring_bytes(products.entries[0].weight.bits, stage_bytes) + made_bytes;
-  }
+  EntryPlan plans[kMostFewEntries] = {};
+  int blocks = 0;
+  int warps = kMostWarps;
+  int pairs = 0;               // of listed entries
+  uint32_t pairs_inverse = 0;  // n / pairs is __umulhi(n, this) for n up to kMostListedBlocks
+  int stage_bytes = 0;         // of a step of a tile, of the entry with the most
+  int ring_bytes = 0;          // of a warp
+  int made_bytes = 0;          // what a block makes of x
+  int shared_bytes() const { return warps * ring_bytes + made_bytes; }
 };
+inline constexpr int kMostListedBlocks = 1 << 16;
 
 // Codes, then scales.
 inline size_t stage_bytes(const DeviceMatrix& weight) {
@@ -46,13 +69,11 @@ struct FewWork {
   int matrix = 0;  // of the bank
   int chunk = 0;
   int row_count = 0;
+  int rows_shift = 0;  // of the rows padded to a power of two
 };
 
-template <int kXTiles>
 struct FewShared {
-  float sums[kFewWarps][kXTiles * kTileOfX][kSumStride];
-  float partial[kWarp];
-  float scales[kNormedRows];
+  alignas(16) float squares[kNormedRows][kNormWarps];
   int pairs[kFewRows];  // of a listed entry: those that chose the expert, ascending
   int pair_count;
 };
@@ -62,11 +83,11 @@ struct FewShared {
 __device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, int all, int pair,
                                   int most) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int expert = ids[pair];
+  const int expert = __ldcg(ids + pair);
   int found = 0;
   for (int first = 0; first < all; first += kWarp) {
     const int p = first + lane;
-    const bool same = p < all && ids[p] == expert;
+    const bool same = p < all && __ldcg(ids + p) == expert;
     const unsigned who = __ballot_sync(kAllLanes, same);
     const bool taken = __any_sync(kAllLanes, same && p < pair);
     if (taken) {
@@ -78,180 +99,6 @@ __device__ inline void find_pairs(int* pairs, int* count, const int32_t* ids, in
     found += __popc(who);
   }
   if (lane == 0) *count = min(found, most);
-}
-
-// Weights are read once a step, so that they should leave what is read again in the cache.
-__device__ inline uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void copy_piece(uint32_t to, const std::byte* from, uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "l"(policy)
-               : "memory");
-}
-__device__ __forceinline__ void end_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until all but the last `kLater` groups of copies are there.
-template <int kLater>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
-}
-
-// A warp's ring of steps of its tile.
-template <int kBits>
-struct TileRing {
-  static constexpr int kPiece = 16;  // bytes of one copy
-  static constexpr int kCodePieces = kBits * 128 / kPiece;
-
-  const std::byte* codes;   // this lane's piece of the next step to fetch
-  const std::byte* scales;  // likewise
-  uint32_t to;              // where in shared memory its slot lies
-  const std::byte* first;   // the ring's slots, and the one to read next
-  const std::byte* now;
-  int stride;       // of slots
-  int scale_bytes;  // of a step
-  int group_bytes;
-  bool two, wide;
-  uint64_t policy;
-
-  __device__ __forceinline__ TileRing(const DeviceMatrix& weight, int matrix, int tile,
-                                      int first_step, const std::byte* own, int slot_stride)
-      : first(own), now(own), stride(slot_stride), policy(evict_first()) {
-    two = weight.two_groups();
-    wide = weight.wide_scales();
-    group_bytes = static_cast<int>(weight.group_bytes());
-    scale_bytes = kBits == kPlainBits ? 0 : (two ? 2 : 1) * group_bytes;
-    const auto before = static_cast<size_t>(matrix);
-    const auto step = static_cast<size_t>(tile) * static_cast<size_t>(weight.steps()) +
-                      static_cast<size_t>(first_step);
-    const auto piece = static_cast<size_t>(threadIdx.x % kWarp * kPiece);
-    codes = weight.values + before * weight.values_bytes() + step * weight.step_bytes() + piece;
-    scales = weight.scales + before * weight.scales_bytes() +
-             step * static_cast<size_t>(scale_bytes) + piece;
-    to = static_cast<uint32_t>(__cvta_generic_to_shared(own)) + static_cast<uint32_t>(piece);
-  }
-  // The next step, to `slot`.
-  __device__ __forceinline__ void fetch(int slot) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const uint32_t place = to + static_cast<uint32_t>(slot * stride);
-#pragma unroll
-    for (int piece = 0; piece < kCodePieces; piece += kWarp) {
-      if (piece + kWarp <= kCodePieces || lane < kCodePieces - piece) {
-        copy_piece(place + static_cast<uint32_t>(piece * kPiece), codes + piece * kPiece, policy);
-      }
-    }
-    if (lane * kPiece < scale_bytes) {
-      copy_piece(place + static_cast<uint32_t>(kCodePieces * kPiece), scales, policy);
-    }
-    codes += kCodePieces * kPiece;
-    scales += scale_bytes;
-  }
-  // Of unit `u`'s group; where a step has one group, of unit 1's.
-  __device__ __forceinline__ Scales scales_of(int u) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const std::byte* from =
-        now + kBits * 128 + (two && u == 1 ? group_bytes : 0) + lane / 4 * (group_bytes / 8);
-    if (wide) {
-      const float4 v = *reinterpret_cast<const float4*>(from);
-      return {{v.x, v.z}, {v.y, v.w}};
-    }
-    const uint2 v = *reinterpret_cast<const uint2*>(from);
-    return unpack_scales(v.x, v.y);
-  }
-};
-
-// The rows of x that a lane multiplies.
-template <int kXTiles>
-struct LaneOfX {
-  const std::byte* values[kXTiles] = {};  // of the next step; null: none
-  int stride;                             // of units
-
-  // From unit `unit` on. row_of(n): where row n of the product lies in x, n < row_count.
-  template <typename RowOf>
-  __device__ __forceinline__ void begin(const XUnits& x, int unit, int row_count, RowOf row_of) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    stride = x.rows * kUnitBytes;
-#pragma unroll
-    for (int n = 0; n < kXTiles; ++n) {
-      const int own = n * kTileOfX + lane / 4;
-      if (own >= row_count) continue;
-      values[n] = x.values + int64_t{unit} * stride + row_of(own) * kUnitBytes + lane % 4 * 16;
-    }
-  }
-  // A step's two units, to what is zero where there is no row.
-  __device__ __forceinline__ void load(uint32_t (&x)[kXTiles][2][4]) {
-#pragma unroll
-    for (int n = 0; n < kXTiles; ++n) {
-      if (values[n] == nullptr) continue;
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const uint4 v = *reinterpret_cast<const uint4*>(values[n] + u * stride);
-        x[n][u][0] = v.x, x[n][u][1] = v.y, x[n][u][2] = v.z, x[n][u][3] = v.w;
-      }
-      values[n] += 2 * stride;
-    }
-  }
-};
-
-// total += the step's product with the x tiles that are in use.
-template <int kBits, int kXTiles>
-__device__ __forceinline__ void add_step(Sums (&total)[kXTiles], Sums (&part)[kXTiles],
-                                         const TileRing<kBits>& ring,
-                                         const uint32_t (&x)[kXTiles][2][4], int row_count) {
-  uint32_t words[kBits];
-  load_codes<kBits, LoadCopy>(words, ring.now, static_cast<int>(threadIdx.x) % kWarp);
-  Sums of_x[kXTiles] = {};
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      uint32_t weights[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) weights[r] = code_pair<kBits>(words, u * 8 + m * 4 + r);
-#pragma unroll
-      for (int n = 0; n < kXTiles; ++n) {
-        if (n > 0 && n * kTileOfX >= row_count) continue;
-        multiply_tile(part[n], weights, x[n][u][2 * m], x[n][u][2 * m + 1]);
-      }
-    }
-    if constexpr (kBits != kPlainBits) {
-#pragma unroll
-      for (int n = 0; n < kXTiles; ++n) {
-        if (n == 0 || n * kTileOfX < row_count) add_unit_of_x(of_x[n], x[n][u]);
-      }
-      if (u == 0 && !ring.two) continue;
-      const Scales scales = ring.scales_of(u);
-#pragma unroll
-      for (int n = 0; n < kXTiles; ++n) {
-        add_group(total[n], part[n], scales, of_x[n][0], of_x[n][1]);
-        of_x[n][0] = of_x[n][1] = of_x[n][2] = of_x[n][3] = 0;
-      }
-    }
-  }
-}
-
-// Tiles whose sums make one value, and of a block.
-__host__ __device__ inline int tiles_of_value(const FewEntry& entry, int streams) {
-  return entry.epilogue == Epilogue::kGated ? 2 : (entry.epilogue == Epilogue::kMix ? streams : 1);
-}
-
-// Where a block's part `sub` is: a tile of the weight, or of the second one.
-struct FewTile {
-  int tile;
-  bool second;
-};
-__device__ inline FewTile tile_of(const FewEntry& entry, const FewWork& work, int sub, int subs,
-                                  int streams) {
-  const int together = tiles_of_value(entry, streams);
-  const int value = work.local * (subs / together) + sub / together;
-  if (entry.epilogue == Epilogue::kMix) {
-    const int tiles = entry.weight.tiles() / streams;
-    return {value < tiles ? sub % together * tiles + value : entry.weight.tiles(), false};
-  }
-  return {value, sub % together == 1};
 }
 
 __device__ inline float sum_of_chunks(const float* parts, int chunks, int stride, int i) {
@@ -266,7 +113,7 @@ __device__ inline void make_low(float* to, const HyperStep& hyper, int row_count
                                 bool first) {
   const float share = 1.0F / static_cast<float>(hyper.streams);
   const int count = row_count * low_rank;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kNormThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     to[i] = silu_f32(sum_of_chunks(hyper.low, hyper.streams, count, i) * share);
   }
   const int gates = row_count * hyper.streams;
@@ -281,17 +128,17 @@ __device__ inline void make_low(float* to, const HyperStep& hyper, int row_count
 // Eight of a row's values, in units of x that the block makes for itself.
 struct NormedRow {  // of the chunk's stream; kept as `normed` by one block
   const HyperStep& hyper;
-  const float* scales;
+  const float (*squares)[kNormWarps];
   int chunk;
   bool keep;
   __device__ __forceinline__ void get(float (&v)[8], int row, int col) const {
     const int64_t at = (int64_t{row} * hyper.streams + chunk) * hyper.hidden + col;
-    const float* gain = hyper.gain + int64_t{chunk} * hyper.hidden + col;
     float factors[8];
     load_eight(v, hyper.from + at);
-    load_eight(factors, gain);
+    load_eight(factors, hyper.gain + int64_t{chunk} * hyper.hidden + col);
+    const float scale = rms_scale(squares[row], hyper.hidden, hyper.eps);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = v[i] * scales[row] * factors[i];
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * scale * factors[i];
     if (!keep) return;
 #pragma unroll
     for (int i = 0; i < 8; ++i) hyper.normed[at + i] = v[i];
@@ -308,171 +155,300 @@ struct ListedRow {  // `pairs` null: row by row
   }
 };
 
-// Sums of the slices of a block's tiles, then what follows the product, to memory.
-template <int kXTiles>
-__device__ void write_rows(const FewShared<kXTiles>& shared, const FewLaunch& launch,
-                           const FewEntry& entry, const FewWork& work) {
-  const HyperStep& hyper = launch.products.hyper;
-  const int slices = launch.slices[work.entry];
-  const int subs = kFewWarps / slices;
-  const int together = tiles_of_value(entry, hyper.streams);
-  const auto sum_of = [&](int sub, int n, int r) {
-    float sum = 0;
-    for (int s = 0; s < slices; ++s) sum += shared.sums[sub * slices + s][n][r];
-    return sum;
-  };
-  const int64_t width = entry.weight.rows / (entry.epilogue == Epilogue::kMix ? hyper.streams : 1);
-  float* out = entry.out + int64_t{work.chunk} * launch.products.row_count * width;
-  const int value_index = static_cast<int>(threadIdx.x) / kTileRows;
-  const int r = static_cast<int>(threadIdx.x) % kTileRows;
-  const int sub = value_index * together;
-  const int64_t at = (int64_t{work.local} * (subs / together) + value_index) * kTileRows + r;
-  if (sub >= subs || at >= width) return;
-  for (int n = 0; n < work.row_count; ++n) {
-    const int64_t row = entry.listed ? shared.pairs[n] : n;
-    float value = 0;
-    if (entry.epilogue == Epilogue::kGated) {
-      value = silu_f32(sum_of(sub, n, r)) * sum_of(sub + 1, n, r);
-    } else if (entry.epilogue == Epilogue::kMix) {
-      const float* normed = hyper.normed + row * hyper.streams * width + at;
-      for (int c = 0; c < hyper.streams; ++c) {
-        value += sigmoid_f32(sum_of(sub + c, n, r)) * normed[c * width];
-      }
-      value *= 1.0F / static_cast<float>(hyper.streams);
-    } else {
-      value = sum_of(sub, n, r);
-    }
-    out[row * width + at] = value;
+// Sums of the slices of a block's tiles, and what follows the product. A value has 16 weight rows;
+// item i of the block: of kMix, stream i % 4 of weight row i / 4 % 16, else weight row i % 16.
+template <int kBits>
+struct FewWriter {
+  const FewShared& shared;
+  const FewLaunch& launch;
+  const FewEntry& entry;
+  const FewWork& work;
+  const EntryPlan& plan;
+  const std::byte* sums;  // of the warps: [rows][kSumStride] each
+
+  __device__ __forceinline__ int lanes_shift() const {  // of a weight row
+    return entry.epilogue == Epilogue::kMix ? kMixShift : 0;
   }
-}
+  __device__ __forceinline__ int count() const {
+    return 1 << (plan.values_shift + work.rows_shift + kTileShift + lanes_shift());
+  }
+  // Whether item i is of a value that there is; its row and column of out.
+  __device__ __forceinline__ bool find(int i, int& value, int& n, int64_t& at) const {
+    i >>= lanes_shift();
+    n = (i >> kTileShift) & ((1 << work.rows_shift) - 1);
+    value = i >> (kTileShift + work.rows_shift);
+    at = (((int64_t{work.local} << plan.values_shift) + value) << kTileShift) + i % kTileRows;
+    return n < work.row_count && at < plan.width;
+  }
+  __device__ __forceinline__ const float* normed_of(int n, int64_t at, int stream) const {
+    const int streams = launch.products.hyper.streams;
+    return launch.products.hyper.normed + (int64_t{n} * streams + stream) * plan.width + at;
+  }
+  // What the first items will read of memory, so that it is near.
+  __device__ __forceinline__ void ask() const {
+    if (entry.epilogue != Epilogue::kMix) return;
+    int value, n;
+    int64_t at;
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= count() || !find(i, value, n, at)) return;
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(normed_of(n, at, i % kMixLanes)));
+  }
+  __device__ __forceinline__ float sum_of(int tile, int n, int r) const {
+    float sum = 0;
+    const std::byte* own = sums + (tile << plan.warps_shift) * launch.ring_bytes + n * kSumBytes;
+#pragma unroll 4
+    for (int s = 0; s < 1 << plan.warps_shift; ++s) {
+      sum += reinterpret_cast<const float*>(own + s * launch.ring_bytes)[r];
+    }
+    return unscaled<kBits>(sum);
+  }
+  // Mean over streams of sigmoid(gate) * normed: a lane a stream, added in ascending order.
+  __device__ __forceinline__ void write_mix() const {
+    const int streams = launch.products.hyper.streams;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int all = (count() + kWarp - 1) / kWarp * kWarp;  // so that the lanes of a value meet
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
+      int value, n;
+      int64_t at;
+      const bool there = i < count() && find(i, value, n, at);
+      float result = 0;
+      for (int first = 0; first < streams; first += kMixLanes) {
+        const int c = first + i % kMixLanes;
+        float own = 0;
+        if (there && c < streams) {
+          const int tile = (value << plan.together_shift) + c;
+          own =
+              sigmoid_f32(sum_of(tile, n, static_cast<int>(at % kTileRows))) * *normed_of(n, at, c);
+        }
+#pragma unroll
+        for (int k = 0; k < kMixLanes; ++k) {
+          const float other = __shfl_sync(kAllLanes, own, lane / kMixLanes * kMixLanes + k);
+          if (first + k < streams) result += other;
+        }
+      }
+      if (there && i % kMixLanes == 0) {
+        entry.out[n * plan.width + at] = result * (1.0F / static_cast<float>(streams));
+      }
+    }
+  }
+  __device__ __forceinline__ void write() const {
+    if (entry.epilogue == Epilogue::kMix) return write_mix();
+    float* out = entry.out + int64_t{work.chunk} * launch.products.row_count * plan.width;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < count(); i += static_cast<int>(blockDim.x)) {
+      int value, n;
+      int64_t at;
+      if (!find(i, value, n, at)) continue;
+      const int r = i % kTileRows;
+      const int tile = value << plan.together_shift;
+      float result = sum_of(tile, n, r);
+      if (entry.epilogue == Epilogue::kGated) {
+        result = silu_f32(result) * sum_of(tile + 1, n, r);
+      }
+      out[(entry.listed ? shared.pairs[n] : n) * plan.width + at] = result;
+    }
+  }
+};
 
 // Finds the block's entry and, within it, its expert's rows or its chunk; no rows: nothing to do.
-// Whoever is listed has waited for what came before.
-template <int kXTiles>
-__device__ FewWork find_work(FewShared<kXTiles>& shared, const FewLaunch& launch) {
+// Whoever is listed has waited for what came before, unless the ids were there before that.
+__device__ __forceinline__ FewWork find_work(FewShared& shared, const FewLaunch& launch) {
   const FewProducts& products = launch.products;
   FewWork work;
   const int block = static_cast<int>(blockIdx.x);
-  while (block >= launch.first_block[work.entry + 1]) ++work.entry;
-  const FewEntry& entry = products.entries[work.entry];
-  const int local = block - launch.first_block[work.entry];
-  work.row_count = products.row_count;
-  work.local = local / entry.chunks;
-  work.chunk = local % entry.chunks;
-  if (!entry.listed) return work;
-  wait_for_earlier();
-  const int all = products.row_count * products.top;
-  const int pair = local % all;
-  work.local = local / all;
-  work.matrix = products.ids[pair];
-  if (threadIdx.x < kWarp) {
-    find_pairs(shared.pairs, &shared.pair_count, products.ids, all, pair, products.row_count);
+  while (work.entry + 1 < products.entry_count &&
+         block >= launch.plans[work.entry + 1].first_block) {
+    ++work.entry;
   }
-  __syncthreads();
-  work.row_count = shared.pair_count;
+  const EntryPlan& plan = launch.plans[work.entry];
+  const int local = block - plan.first_block;
+  work.row_count = products.row_count;
+  if (!products.entries[work.entry].listed) {
+    work.local = local >> plan.chunks_shift;
+    work.chunk = local - (work.local << plan.chunks_shift);
+  } else {
+    if (!products.ids_before) wait_for_earlier();
+    work.local = static_cast<int>(__umulhi(static_cast<uint32_t>(local), launch.pairs_inverse));
+    const int pair = local - work.local * launch.pairs;
+    work.matrix = __ldcg(products.ids + pair);
+    if (products.row_count == 1) {  // no other chose it
+      if (threadIdx.x == 0) shared.pairs[0] = pair;
+    } else if (threadIdx.x < kWarp) {
+      find_pairs(shared.pairs, &shared.pair_count, products.ids, launch.pairs, pair,
+                 products.row_count);
+    }
+    __syncthreads();
+    if (products.row_count > 1) work.row_count = shared.pair_count;
+  }
+  work.rows_shift = work.row_count <= 1 ? 0 : kWarp - __clz(work.row_count - 1);
   return work;
 }
 
-// x of this block's chunk: where it was packed, or made here of its rows.
-template <int kXTiles>
-__device__ XUnits find_x(FewShared<kXTiles>& shared, std::byte* room, const FewLaunch& launch,
-                         const FewWork& work) {
+// x of a block's chunk: where it was packed, or will be made of its rows in `room`.
+struct XPlace {
+  XUnits units;
+  int cols;
+  bool made;
+  bool through_pairs;  // a row of the product is that of a pair
+};
+template <bool kMade>  // made by all
+__device__ __forceinline__ XPlace place_x(std::byte* room, const FewLaunch& launch,
+                                          const FewWork& work) {
+  const FewEntry& entry = launch.products.entries[work.entry];
+  const XUnits& packed = launch.plans[work.entry].packed;
+  XPlace place;
+  place.cols = launch.plans[work.entry].cols;
+  place.made = kMade || packed.values == nullptr || (entry.listed && work.row_count <= kNormedRows);
+  place.through_pairs = entry.listed && !place.made;
+  if (place.made) {
+    place.units = units_in(room, work.row_count, place.cols);
+  } else {
+    const int unit = work.chunk * (place.cols / kUnit);
+    place.units = packed;
+    place.units.values += int64_t{unit} * packed.rows * kUnitBytes;
+    place.units.sums += unit / 2 * packed.rows;
+  }
+  return place;
+}
+
+// Reads a parameter, so that its parts are near when they are needed.
+template <typename T>
+__device__ __forceinline__ void touch(const T& parameter) {
+  constexpr int kLine = 32;
+#pragma unroll
+  for (size_t at = 0; at < sizeof(T); at += kLine) {
+    asm volatile("" ::"r"(
+        *reinterpret_cast<const int*>(reinterpret_cast<const std::byte*>(&parameter) + at)));
+  }
+}
+
+// Gains are weights: nobody has to wait for them.
+__device__ __forceinline__ void ask_for_gains(const FewLaunch& launch, const FewWork& work) {
+  const HyperStep& hyper = launch.products.hyper;
+  if (hyper.from == nullptr) return;
+  constexpr int kLine = 32;  // floats
+  for (int i = static_cast<int>(threadIdx.x) * kLine; i < hyper.hidden;
+       i += static_cast<int>(blockDim.x) * kLine) {
+    asm volatile(
+        "prefetch.global.L1 [%0];" ::"l"(hyper.gain + int64_t{work.chunk} * hyper.hidden + i));
+  }
+}
+
+template <typename Meanwhile>
+__device__ __forceinline__ void make_x(FewShared& shared, const XPlace& place, std::byte* room,
+                                       const FewLaunch& launch, const FewWork& work,
+                                       const Meanwhile& meanwhile) {
   const FewEntry& entry = launch.products.entries[work.entry];
   const HyperStep& hyper = launch.products.hyper;
-  const int cols = static_cast<int>(entry.weight.cols / entry.chunks);
-  if (launch.packed[work.entry].values != nullptr) {
-    XUnits x = launch.packed[work.entry];
-    const int unit = work.chunk * (cols / kUnit);
-    x.values += int64_t{unit} * x.rows * kUnitBytes;
-    return x;
-  }
-  const XUnits x = {room, work.row_count};
+  const int cols = place.cols;
+  if (!place.made) return meanwhile();
   if (hyper.from != nullptr) {
     for (int r = 0; r < work.row_count; ++r) {
       const float* own = hyper.from + (int64_t{r} * hyper.streams + work.chunk) * hyper.hidden;
-      const float scale = block_rms_scale(own, hyper.hidden, hyper.eps, shared.partial);
-      if (threadIdx.x == 0) shared.scales[r] = scale;
+      const float squares = squares_of_warp(own, hyper.hidden);
+      if (threadIdx.x % kWarp == 0) shared.squares[r][threadIdx.x / kWarp] = squares;
     }
     __syncthreads();
     const bool keep = work.entry == 0 && work.local == 0;
-    make_units(x, cols, NormedRow{hyper, shared.scales, work.chunk, keep});
+    make_units(place.units, cols, NormedRow{hyper, shared.squares, work.chunk, keep}, meanwhile);
   } else if (entry.epilogue == Epilogue::kMix) {
     auto* low = reinterpret_cast<float*>(room + units_bytes(work.row_count, cols));
     make_low(low, hyper, work.row_count, cols, work.local == 0);
-    make_units(x, cols, ListedRow{low, cols, nullptr, 1});
+    make_units(place.units, cols, ListedRow{low, cols, nullptr, 1}, meanwhile);
   } else {
     const int* pairs = entry.listed ? shared.pairs : nullptr;
     make_units(
-        x, cols,
-        ListedRow{entry.x + work.chunk * cols, entry.weight.cols, pairs, entry.pairs_per_row});
+        place.units, cols,
+        ListedRow{entry.x + work.chunk * cols, entry.weight.cols, pairs, entry.pairs_per_row},
+        meanwhile);
   }
   __syncthreads();
-  return x;
 }
 
-template <int kBits, int kXTiles>
-__global__ void __launch_bounds__(kNormThreads, kXTiles == 1 ? 3 : 2)
+// The ring of this warp, for the steps of `range` in its tile; where there is none, no steps.
+template <int kBits>
+__device__ __forceinline__ TileRing<kBits> ring_of(const FewLaunch& launch, const FewWork& work,
+                                                   SliceRange& range, std::byte* rings) {
+  const FewEntry& entry = launch.products.entries[work.entry];
+  const EntryPlan& plan = launch.plans[work.entry];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int sub = warp >> plan.warps_shift;  // tile of the block
+  const int part = sub & ((1 << plan.together_shift) - 1);
+  const int value = (work.local << plan.values_shift) + (sub >> plan.together_shift);
+  const bool second = entry.epilogue == Epilogue::kGated && part == 1;
+  const int tile = entry.epilogue == Epilogue::kMix ? part * plan.tiles + value : value;
+  if (value >= plan.tiles) range.end = range.begin;
+  const std::byte* values = second ? entry.second.values : entry.weight.values;
+  const std::byte* scales = second ? entry.second.scales : entry.weight.scales;
+  const int64_t step = int64_t{tile} * plan.tile_steps + work.chunk * plan.steps + range.begin;
+  values += static_cast<size_t>(work.matrix) * plan.matrix_values_bytes +
+            step * TileRing<kBits>::kStepBytes;
+  scales +=
+      static_cast<size_t>(work.matrix) * plan.matrix_scales_bytes + step * plan.step_scale_bytes;
+  return TileRing<kBits>(values, scales, range.end - range.begin, plan.step_scale_bytes,
+                         rings + warp * launch.ring_bytes, launch.stage_bytes);
+}
+
+template <int kBits, int kXTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, (kXTiles == 1 ? 2 : 1) * kMostWarps / kWarps)
     few_rows_kernel(const __grid_constant__ FewLaunch launch) {
-  __shared__ FewShared<kXTiles> shared;
+  constexpr bool kMade = kXTiles == 1;  // at most kNormedRows
+  __shared__ FewShared shared;
   extern __shared__ float4 dynamic[];  // rings of the warps, then what is made of x
-  constexpr int kSlots = stages_of(kBits);
-  let_later_start();
+  if (!launch.products.keeps_next_back) let_later_start();
   const FewWork work = find_work(shared, launch);
   if (work.row_count == 0) return;
   const FewEntry& entry = launch.products.entries[work.entry];
+  const EntryPlan& plan = launch.plans[work.entry];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int slices = launch.slices[work.entry];
-  const FewTile own =
-      tile_of(entry, work, warp / slices, kFewWarps / slices, launch.products.hyper.streams);
-  const DeviceMatrix& weight = own.second ? entry.second : entry.weight;
-  const int chunk_steps = weight.steps() / entry.chunks;
-  const int begin = slice_begin(warp % slices, slices, chunk_steps);
-  const int end =
-      own.tile < weight.tiles() ? slice_begin(warp % slices + 1, slices, chunk_steps) : begin;
   auto* rings = reinterpret_cast<std::byte*>(dynamic);
-  const int own_bytes = ring_bytes(kBits, launch.stage_bytes);
-  TileRing<kBits> ring(weight, work.matrix, own.tile, work.chunk * chunk_steps + begin,
-                       rings + warp * own_bytes, launch.stage_bytes);
-#pragma unroll 1
-  for (int slot = 0; slot < kSlots; ++slot) {
-    if (begin + slot < end) ring.fetch(slot);
-    end_copies();
+  SliceRange range(warp & ((1 << plan.warps_shift) - 1), 1 << plan.warps_shift, plan.slices,
+                   plan.steps);
+  TileRing<kBits> ring = ring_of<kBits>(launch, work, range, rings);
+  // Those that have waited ask for x first, which is little and needed first.
+  const bool waited = entry.listed && !launch.products.ids_before;
+  if (!waited) ring.fill();
+  const XPlace place = place_x<kMade>(rings + launch.warps * launch.ring_bytes, launch, work);
+  const auto row_of = [&](int n) {
+    return !kMade && place.through_pairs ? shared.pairs[n] / entry.pairs_per_row : n;
+  };
+  const bool one_tile = kXTiles == 1 || work.row_count <= kTileOfX;
+  LaneOfX<1> x(place.units, range.begin, work.row_count, row_of);
+  const FewWriter<kBits> writer{shared, launch, entry, work, plan, rings};
+  if (!waited) {
+    ask_for_gains(launch, work);
+    touch(entry);
+    touch(plan);
+    touch(launch.products.hyper);
+    wait_for_earlier();
+    if (launch.products.keeps_next_back) let_later_start();
   }
-  if (!entry.listed) wait_for_earlier();
-
-  const XUnits units = find_x(shared, rings + kFewWarps * own_bytes, launch, work);
-  LaneOfX<kXTiles> x;
-  const bool packed = launch.packed[work.entry].values != nullptr;
-  x.begin(units, 2 * begin, work.row_count, [&](int n) {
-    return packed && entry.listed ? shared.pairs[n] / entry.pairs_per_row : n;
+  writer.ask();
+  make_x(shared, place, rings + launch.warps * launch.ring_bytes, launch, work, [&] {
+    if (waited) ring.fill();
   });
-  Sums total[kXTiles] = {}, part[kXTiles] = {};
-  uint32_t values[kXTiles][2][4] = {};
-  int slot = 0;
-#pragma unroll 1
-  for (int step = begin; step < end; ++step) {
-    x.load(values);
-    wait_for_copies<kSlots - 1>();
-    __syncwarp();  // the other lanes' pieces are there, too
-    add_step<kBits, kXTiles>(total, part, ring, values, work.row_count);
-    __syncwarp();  // all have read the slot
-    if (step + kSlots < end) ring.fetch(slot);
-    end_copies();
-    slot = slot + 1 == kSlots ? 0 : slot + 1;
-    ring.now = slot == 0 ? ring.first : ring.now + ring.stride;
+  if (waited && launch.products.keeps_next_back) let_later_start();
+  Sums sum[kXTiles] = {};
+  if (one_tile) {
+    multiply_by_form<kBits, 1>(reinterpret_cast<Sums(&)[1]>(sum), ring, x, range, entry.weight);
+  } else {
+    LaneOfX<kXTiles> both(place.units, range.begin, work.row_count, row_of);
+    multiply_by_form<kBits, kXTiles>(sum, ring, both, range, entry.weight);
   }
-
+  __syncwarp();  // nobody reads the ring any more
+  auto* sums = reinterpret_cast<float*>(rings + warp * launch.ring_bytes);
 #pragma unroll
   for (int n = 0; n < kXTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float value = kBits == kPlainBits ? part[n][i] : total[n][i];
-      shared.sums[warp][n * kTileOfX + 2 * (lane % 4) + i % 2][lane / 4 + 8 * (i / 2)] = value;
+      const int row = n * kTileOfX + 2 * (lane % 4) + i % 2;
+      if (row < work.row_count) sums[row * kSumStride + lane / 4 + 8 * (i / 2)] = sum[n][i];
     }
   }
   __syncthreads();
-  write_rows(shared, launch, entry, work);
+  writer.write();
 }
 
 // Defined for the bits of codes, and kPlainBits, in product_few_*.cu.

@@ -87,7 +87,8 @@ bool is_few(const Product& product) {
 }  // namespace
 
 int64_t product_room_floats(const Product& product) {
-  return is_few(product) ? few_room_floats(as_few(product)) : 0;
+  if (is_few(product)) return few_room_floats(as_few(product));
+  return product.room == nullptr ? product.many_room_floats() : 0;
 }
 
 void launch_product(cudaStream_t stream, const Product& product, float* room) {
@@ -99,7 +100,9 @@ void launch_product(cudaStream_t stream, const Product& product, float* room) {
   } else if (is_few(product)) {
     launch_few_rows(stream, as_few(product), room);
   } else {
-    launch_many_rows(stream, product);
+    Product own = product;
+    if (own.room == nullptr) own.room = room;
+    launch_many_rows(stream, own);
   }
 }
 

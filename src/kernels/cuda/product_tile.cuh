@@ -2,9 +2,11 @@
 //
 // A tile has 16 weight rows; a step of 64 columns is two units of 32, each two products of 16
 // columns (mma.m16n8k16: weights are the 16 rows, x the 8 columns). Lane 4g + t holds columns 8t to
-// 8t + 7 of each unit, of weight rows g and g + 8 and of x's row g. Codes up to 8 bits are exact in
-// bf16, so a group's sum of code * x is scaled once in f32, and its bias goes on the sum of its x,
-// which is a product with ones. Steps are cut into chunks (the
+// 8t + 7 of each unit, of weight rows g and g + 8 and of x's row g. The bits of a code up to 255
+// are those of a bf16, code * 2^-133, which tensor products take exactly; so codes need no
+// conversion, and x, times 2^64, brings the sums back to where f32 is at home. A group's sum of
+// code * x is scaled once in f32, and its bias goes on the sum of its x: a unit's is a product with
+// codes of 1, and a step's group of 64 columns adds its two units'. Steps are cut into chunks (the
 // streams of a hyper-connection, else one) and these into slices that the shape alone chooses; a
 // slice is summed in ascending order from zero, slices of a chunk are added in ascending order to
 // zero, and so are chunks.
@@ -16,25 +18,36 @@
 namespace flashlane::kernels::cuda {
 
 inline constexpr int kPairsOfStep = 16;  // of a lane: two neighbouring columns of a row
-inline constexpr int kMostSlices = 8;
+inline constexpr int kMostSlices = 16;
+inline constexpr int kMostSlicesOfFew = 8;  // of few tiles, which others are launched with
+inline constexpr int kFewTiles = 16;
 inline constexpr int kMostGatedSlices = 4;  // so that a block has both weights' tiles
 inline constexpr int kWantedWarps = 1000;   // a slice of a tile each
-inline constexpr int kLeastSteps = 4;       // of a slice
-inline constexpr int kBankTiles = 20;       // as if so many experts were in use
+inline constexpr int kLeastSteps = 2;       // of a slice
+inline constexpr int kBankTiles = 5;        // as if so many experts were in use
 
-// Slices of a chunk.
+// Slices of a chunk, a power of two.
 __host__ __device__ inline int slices_of(const DeviceMatrix& weight, int chunks, bool gated) {
-  const int tiles = weight.tiles() * (weight.count > 1 ? kBankTiles : chunks);
+  const int tiles = weight.tiles() * (weight.count > 1 ? kBankTiles : chunks) * (gated ? 2 : 1);
   const int steps = weight.steps() / chunks;
-  const int most = gated ? kMostGatedSlices : kMostSlices;
+  int most = weight.tiles() * chunks < kFewTiles ? kMostSlicesOfFew : kMostSlices;
+  if (gated) most = kMostGatedSlices;
   int slices = 1;
   while (slices < most && tiles * slices < kWantedWarps && steps >= 2 * slices * kLeastSteps) {
     slices *= 2;
   }
   return slices;
 }
+// The step that a slice begins with, always an even one.
 __host__ __device__ inline int slice_begin(int slice, int slices, int steps) {
-  return slice * steps / slices;
+#ifdef __CUDA_ARCH__
+  const int shift = __ffs(slices) - 1;
+#else
+  int shift = 0;
+  while (1 << shift < slices) ++shift;
+#endif
+  const int begin = (slice * ((steps + 1) / 2) >> shift) * 2;
+  return begin < steps ? begin : steps;
 }
 
 // Pair `p` of a step: unit p / 8, product p / 4 % 2, row g + 8 (p % 2), first column 8t + 4 (p / 4
@@ -57,58 +70,37 @@ __host__ __device__ inline int word_place(int w, int lane) {
   return (kQuads + kTwos) * 32 + lane;
 }
 
-// Weights are read once: past the first cache.
-__device__ inline uint4 load_once(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
+// Asynchronous copies to shared memory.
+__device__ __forceinline__ void copy_piece(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ inline uint2 load_once(const uint2* from) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(from));
-  return v;
+__device__ __forceinline__ void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
 }
-__device__ inline uint32_t load_once(const uint32_t* from) {
-  uint32_t v;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
-  return v;
+// Until all but the last `kLater` groups of copies are there.
+template <int kLater>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
-// From global memory.
-struct LoadOnce {
-  template <typename T>
-  static __device__ __forceinline__ T get(const uint32_t* from) {
-    return load_once(reinterpret_cast<const T*>(from));
-  }
-};
 // From a copy in shared memory.
-struct LoadCopy {
-  template <typename T>
-  static __device__ __forceinline__ T get(const uint32_t* from) {
-    return *reinterpret_cast<const T*>(from);
-  }
-};
-
-template <int kBits, typename Load>
+template <int kBits>
 __device__ __forceinline__ void load_codes(uint32_t (&words)[kBits], const std::byte* step,
                                            int lane) {
   const auto* from = reinterpret_cast<const uint32_t*>(step);
 #pragma unroll
   for (int w = 0; w + 4 <= kBits; w += 4) {
-    const auto v = Load::template get<uint4>(from + word_place<kBits>(w, lane));
+    const auto v = *reinterpret_cast<const uint4*>(from + word_place<kBits>(w, lane));
     words[w] = v.x, words[w + 1] = v.y, words[w + 2] = v.z, words[w + 3] = v.w;
   }
   constexpr int kQuads = kBits / 4 * 4;
   if constexpr (kBits % 4 >= 2) {
-    const auto v = Load::template get<uint2>(from + word_place<kBits>(kQuads, lane));
+    const auto v = *reinterpret_cast<const uint2*>(from + word_place<kBits>(kQuads, lane));
     words[kQuads] = v.x, words[kQuads + 1] = v.y;
   }
   if constexpr (kBits % 2 == 1) {
-    words[kBits - 1] = Load::template get<uint32_t>(from + word_place<kBits>(kBits - 1, lane));
+    words[kBits - 1] =
+        *reinterpret_cast<const uint32_t*>(from + word_place<kBits>(kBits - 1, lane));
   }
 }
 
@@ -119,20 +111,14 @@ __device__ __forceinline__ uint32_t pick_bits(uint32_t a, uint32_t mask, uint32_
   return both;
 }
 
-// Two codes as bf16, the lower column in the lower half. Each half of the words is a stream of the
-// pairs' codes.
+// Two codes, or bf16 values, the lower column in the lower half. Each half of the words is a stream
+// of the pairs' codes.
 template <int kBits>
 __device__ __forceinline__ uint32_t code_pair(const uint32_t (&words)[kBits], int p) {
   if constexpr (kBits == kPlainBits) {
     return words[p];
   } else if constexpr (kBits == 8) {
-    // 2^23 + code, exactly, less 2^23; the upper half of that f32 is the bf16.
-    constexpr uint32_t kMagic = 0x4B000000U;
-    const uint32_t word = words[p / 2];
-    const unsigned byte = static_cast<unsigned>(p % 2);
-    const float low = __uint_as_float(__byte_perm(word, kMagic, 0x7440U + byte)) - 8388608.0F;
-    const float high = __uint_as_float(__byte_perm(word, kMagic, 0x7442U + byte)) - 8388608.0F;
-    return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632U);
+    return __byte_perm(words[p / 2], 0, p % 2 == 0 ? 0x4240 : 0x4341);
   } else {
     constexpr uint32_t kMask = ((1U << kBits) - 1U) * 0x00010001U;
     const int i = p * kBits / 16;
@@ -140,12 +126,9 @@ __device__ __forceinline__ uint32_t code_pair(const uint32_t (&words)[kBits], in
     uint32_t codes = words[i] >> shift;
     if (shift + kBits > 16) {
       const uint32_t low = ((1U << (16 - shift)) - 1U) * 0x00010001U;
-      codes = pick_bits(words[i + 1] << (16 - shift), kMask & ~low, codes & low);
+      return pick_bits(words[i + 1] << (16 - shift), kMask & ~low, codes & low);
     }
-    // 128 + code, exactly, less 128.
-    uint32_t pair = pick_bits(codes, kMask, 0x43004300U);
-    asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(0x3F803F80U), "r"(0xC300C300U));
-    return pair;
+    return codes & kMask;
   }
 }
 
@@ -165,10 +148,21 @@ __device__ __forceinline__ void multiply_tile(Sums& sums, const uint32_t (&weigh
       : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(x0), "r"(x1));
 }
 
-// The sums of x alone, one unit: each of sums[0] and [1] belongs to an x row.
-__device__ __forceinline__ void add_unit_of_x(Sums& sums, const uint32_t (&x)[4]) {
-  constexpr uint32_t kOnes = 0x3F803F80U;
+// x as products take it, and sums of such products as what they are.
+inline constexpr float kScaleOfX = 0x1p64F;
+template <int kBits>
+__device__ __forceinline__ float unscaled(float sum) {
+  return sum * (kBits == kPlainBits ? 0x1p-64F : 0x1p69F);
+}
+__device__ __forceinline__ uint32_t pack_x(float low, float high) {
+  return pack_bf16(low * kScaleOfX, high * kScaleOfX);
+}
+
+// Of one unit, the sums of x rows 2t and 2t + 1 in sums[0] and [1].
+__device__ __forceinline__ void sum_unit_of_x(Sums& sums, const uint32_t (&x)[4]) {
+  constexpr uint32_t kOnes = 0x00010001U;
   const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+  sums[0] = sums[1] = sums[2] = sums[3] = 0;
   multiply_tile(sums, ones, x[0], x[1]);
   multiply_tile(sums, ones, x[2], x[3]);
 }

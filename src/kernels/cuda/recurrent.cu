@@ -1,14 +1,14 @@
-// Gated DeltaNet: the step of a forward, and settling. A row yields and leaves the same bits in a
-// prompt chunk, at any place of a decode window and replayed from its records: each step of the
-// arithmetic is written once, every sum has an order that only the weights' shape chooses. Whoever
-// reads a history, or records that several blocks read, runs before the kernel that rewrites it.
+// Gated DeltaNet: the step of a forward, and settling. Prompts, and decode steps that
+// recurrent_decode.cu doesn't take, go through convolve_kernel, a recurrence and finish_kernel.
+// Whoever reads a history, or records that several blocks read, runs before the kernel that
+// rewrites it.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
 
 #include "base/int_math.h"
-#include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/history.cuh"
+#include "kernels/cuda/recurrent.cuh"
 
 namespace flashlane::kernels::cuda {
 namespace {
@@ -18,13 +18,6 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kMostDim = kMostGdnHeadDim;
 static_assert(kMostDim == kThreads);  // a thread a column
 
-__device__ int lane_index() {
-  return static_cast<int>(threadIdx.x) % kWarp;
-}
-__device__ int warp_index() {
-  return static_cast<int>(threadIdx.x) / kWarp;
-}
-
 // Channel `c` of row i of a segment whose first row is inputs[0]: tap j looks back taps-1-j rows,
 // into the history before row 0, of which the first `pending_rows` columns are past. kTaps 0: any.
 template <int kTaps>
@@ -32,39 +25,13 @@ __device__ float convolve(const float* __restrict__ inputs, const float* __restr
                           int pending_rows, int64_t channels, int i, int c, const GdnWeights& w) {
   const int taps = kTaps > 0 ? kTaps : w.taps;
   const float* before = history + (taps - 1 + pending_rows) * channels;  // where row 0 would be
-  float sum = 0;
-#pragma unroll 4
-  for (int j = 0; j < taps; ++j) {
-    const int source = i + j - (taps - 1);
-    const float* rows = source < 0 ? before : inputs;
-    sum = fmaf(w.conv[int64_t{c} * taps + j], rows[source * channels + c], sum);
-  }
-  return sum;
-}
-
-// What the kernels of a step share: convolve_kernel, then a recurrence, then finish_kernel.
-struct GdnStep {
-  GdnWeights weights;
-  Segments segments;
-  GdnStates states;
-  int channels = 0;
-  Role role = Role::kPrompt;
-  int rows = 0;
-  float* out = nullptr;
-  const float *qkv = nullptr, *z = nullptr, *b = nullptr, *a = nullptr;
-  float* mixed = nullptr;   // [rows, channels]: convolved; queries and keys normalised
-  float* decays = nullptr;  // [rows, value_heads]: exp(g)
-  float* betas = nullptr;   // [rows, value_heads]
-  float* copies = nullptr;  // a recurrent state per segment; the fast recurrence needs none
-};
-
-// The state's update, of live rows and of replayed ones.
-__device__ float advanced(float state, float decay, float key, float delta) {
-  return fmaf(key, delta, state * decay);
-}
-// `product`: the key with the state before it decays.
-__device__ float delta_of(float value, float beta, float decay, float product) {
-  return beta * (value - decay * product);
+  return convolved<kTaps>(
+      taps, [&](int j) { return w.conv[int64_t{c} * taps + j]; },
+      [&](int j) {
+        const int source = i + j - (taps - 1);
+        const float* rows = source < 0 ? before : inputs;
+        return rows[source * channels + c];
+      });
 }
 
 // A warp a row and head (of queries, keys or values); its block has the next rows' same head. A
@@ -81,8 +48,7 @@ __global__ __launch_bounds__(kThreads) void convolve_kernel(const __grid_constan
   const int value_head = unit - 2 * w.key_heads;  // negative: a query's or a key's
   if (value_head >= 0 && lane_index() == 0) {
     const int64_t at = int64_t{row} * w.value_heads + value_head;
-    const float rate = -exp_f32(w.a_log[value_head]) * softplus(step.a[at] + w.dt_bias[value_head]);
-    step.decays[at] = exp_f32(rate);
+    step.decays[at] = decay_of(step.a[at], w.a_log[value_head], w.dt_bias[value_head]);
     step.betas[at] = sigmoid_f32(step.b[at]);
   }
   const int s = segment_of(step.segments, row);
@@ -97,14 +63,10 @@ __global__ __launch_bounds__(kThreads) void convolve_kernel(const __grid_constan
     own[t] = convolve<kTaps>(inputs, step.states.of[s].conv_history, segment.pending_rows,
                              step.channels, row - segment.first_row, c, w);
   }
-  float factor = 0;
-#pragma unroll
-  for (int t = 0; t < kOfLane; ++t) {
-    own[t] = lane_index() + t * kWarp < count ? silu_f32(own[t]) : 0;
-    factor = fmaf(own[t], own[t], factor);
-  }
-  const float scale = unit < w.key_heads ? 1.0F / sqrtf(static_cast<float>(w.key_dim)) : 1.0F;
-  factor = value_head < 0 ? scale / sqrtf(warp_sum(factor) + 1e-6F) : 1.0F;
+  const HeadKind kind = unit < w.key_heads ? HeadKind::kQuery
+                        : value_head < 0   ? HeadKind::kKey
+                                           : HeadKind::kValue;
+  const float factor = activate(own, count, kind);
   float* mixed = step.mixed + int64_t{row} * step.channels + first;
 #pragma unroll
   for (int t = 0; t < kOfLane; ++t) {
@@ -113,32 +75,16 @@ __global__ __launch_bounds__(kThreads) void convolve_kernel(const __grid_constan
   }
 }
 
-// The recurrence where key_dim = value_dim = 128. A block has 32 columns of a head's state, a warp
-// eight of them, in registers: four lanes share a column, each with every fourth four keys, so that
-// a warp reads shared memory without conflicts.
-constexpr int kDim = 128;
-constexpr int kParts = 4;
-constexpr int kColumns = 8;  // of a warp
+// The fast recurrence: a block has 32 columns of a head's state.
 constexpr int kFastWarps = 4;
 constexpr int kFastThreads = kFastWarps * kWarp;
 constexpr int kBlockColumns = kFastWarps * kColumns;
 constexpr int kTileRows = kMaxWindow;  // so all pending rows, and all of a decode segment, are one
-static_assert(kParts * kColumns == kWarp && kBlockColumns == kWarp);
+static_assert(kBlockColumns == kWarp);
+using FastTile = Tile<kTileRows, kBlockColumns>;
+using FastResults = Results<kTileRows>;
 
-struct alignas(16) Tile {
-  float keys[kTileRows][kDim];
-  float queries[kTileRows][kDim];
-  float values[kTileRows][kBlockColumns];  // of pending rows: their deltas
-  float decays[kTileRows], betas[kTileRows];
-};
-// What the rows of a tile give, of one warp. Parts of a read-out are added after the last row, so
-// that no row waits for the lanes to meet.
-struct Results {
-  float parts[kTileRows][kParts][kColumns];
-  float deltas[kTileRows][kColumns];
-};
-
-__device__ void stage_rows(Tile& tile, const GdnStep& step, int64_t row, int count, int head,
+__device__ void stage_rows(FastTile& tile, const GdnStep& step, int64_t row, int count, int head,
                            int first_column) {
   const GdnWeights& w = step.weights;
   const int lane = lane_index(), key_width = w.key_heads * kDim;
@@ -160,7 +106,7 @@ __device__ void stage_rows(Tile& tile, const GdnStep& step, int64_t row, int cou
 }
 
 // Records 1 to `count`. Copies of one float: states are not promised to be aligned to more.
-__device__ void stage_records(Tile& tile, const GdnState& state, const GdnWeights& w, int count,
+__device__ void stage_records(FastTile& tile, const GdnState& state, const GdnWeights& w, int count,
                               int head, int first_column) {
   const int lane = lane_index();
   const int key_head = head / (w.value_heads / w.key_heads);
@@ -174,73 +120,15 @@ __device__ void stage_records(Tile& tile, const GdnState& state, const GdnWeight
   }
 }
 
-using Part = float[kDim / kParts];  // a lane's part of a column, a key or a query
-
-__device__ int part_index() {
-  return lane_index() / kColumns;
-}
-// Element e of a part is key key_of(e).
-__device__ int key_of(int e) {
-  return (e / 4 * kParts + part_index()) * 4 + e % 4;
-}
-
-__device__ __forceinline__ void load_part(Part& part, const float* x) {
-#pragma unroll
-  for (int e = 0; e < kDim / kParts; e += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(x + key_of(e));
-    part[e] = four.x, part[e + 1] = four.y, part[e + 2] = four.z, part[e + 3] = four.w;
-  }
-}
-
-__device__ __forceinline__ float part_product(const Part& x, const Part& y) {
-  float sum[4] = {};
-#pragma unroll
-  for (int e = 0; e < kDim / kParts; ++e) sum[e % 4] = fmaf(x[e], y[e], sum[e % 4]);
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-__device__ __forceinline__ void advance_part(Part& state, float decay, const Part& key,
-                                             float delta) {
-#pragma unroll
-  for (int e = 0; e < kDim / kParts; ++e) state[e] = advanced(state[e], decay, key[e], delta);
-}
-
-// `memory`: the lane's column of the state.
-__device__ __forceinline__ void store_part(float* memory, const Part& state) {
-#pragma unroll
-  for (int e = 0; e < kDim / kParts; ++e) memory[key_of(e) * kDim] = state[e];
-}
-
-// Rows [first, last) of a tile, by one warp.
-__device__ __forceinline__ void run_rows(Part& state, Results& results, const Tile& tile, int first,
-                                         int last) {
-  const int column = lane_index() % kColumns;
-#pragma unroll 2
-  for (int r = first; r < last; ++r) {
-    Part key, query;
-    load_part(key, tile.keys[r]);
-    load_part(query, tile.queries[r]);
-    float product = part_product(state, key);
-    product += __shfl_xor_sync(kAllLanes, product, 2 * kColumns);
-    product += __shfl_xor_sync(kAllLanes, product, kColumns);
-    const float delta = delta_of(tile.values[r][warp_index() * kColumns + column], tile.betas[r],
-                                 tile.decays[r], product);
-    advance_part(state, tile.decays[r], key, delta);
-    results.parts[r][part_index()][column] = part_product(state, query);
-    if (part_index() == 0) results.deltas[r][column] = delta;
-  }
-}
-
 // The read-outs of a tile to `out` and, of a decode segment, the deltas to the records (of row 1
 // on), by one warp for its columns. Both pointers: row 0, the block's first column.
-__device__ void write_rows(const Results& results, float* out, float* records, int64_t stride,
+__device__ void write_rows(const FastResults& results, float* out, float* records, int64_t stride,
                            int count) {
   const int column = lane_index() % kColumns;
   __syncwarp();
   for (int r = part_index(); r < count; r += kParts) {
     const int64_t at = r * stride + warp_index() * kColumns + column;
-    const auto& parts = results.parts[r];
-    out[at] = (parts[0][column] + parts[1][column]) + (parts[2][column] + parts[3][column]);
+    out[at] = results.read_out(r, column);
     if (records != nullptr && r > 0) records[at] = results.deltas[r][column];
   }
   __syncwarp();
@@ -251,8 +139,8 @@ __global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
     const __grid_constant__ GdnStep step) {
   let_later_start();
   wait_for_earlier();
-  __shared__ Tile tiles[2];
-  __shared__ Results all_results[kFastWarps];
+  __shared__ FastTile tiles[2];
+  __shared__ FastResults all_results[kFastWarps];
   constexpr int kSlices = kDim / kBlockColumns;
   const int head = static_cast<int>(blockIdx.x) / kSlices;
   const int first_column = static_cast<int>(blockIdx.x) % kSlices * kBlockColumns;
@@ -263,7 +151,7 @@ __global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
   const int replays = max(segment.pending_rows - 1, 0);
   const int64_t stride = int64_t{step.weights.value_heads} * kDim;
   const int64_t to_column = head * kDim + first_column;
-  Results& results = all_results[warp_index()];
+  FastResults& results = all_results[warp_index()];
 
   stage_records(tiles[1], kept, step.weights, replays, head, first_column);
   __pipeline_commit();
@@ -272,18 +160,13 @@ __global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
   const int column = warp_index() * kColumns + lane_index() % kColumns;  // of the block's
   float* memory = kept.recurrent + head * kDim * kDim + first_column + column;
   Part state;
-#pragma unroll
-  for (int e = 0; e < kDim / kParts; ++e) state[e] = memory[key_of(e) * kDim];
+  load_state(state, memory);
   __pipeline_wait_prior(1);
   __syncthreads();
-  for (int r = 0; r < replays; ++r) {
-    Part key;
-    load_part(key, tiles[1].keys[r]);
-    advance_part(state, tiles[1].decays[r], key, tiles[1].values[r][column]);
-  }
+  replay_rows(state, tiles[1], replays);
   __syncthreads();  // tile 1 is free, and the block's columns of the deltas are read
   for (int base = 0; base < rows; base += kTileRows) {
-    const Tile& tile = tiles[base / kTileRows % 2];
+    const FastTile& tile = tiles[base / kTileRows % 2];
     const int count = min(rows - base, kTileRows);
     const int64_t row = segment.first_row + base;
     stage_rows(tiles[(base / kTileRows + 1) % 2], step, row + kTileRows,
@@ -294,14 +177,14 @@ __global__ __launch_bounds__(kFastThreads) void recurrence_kernel(
     const int first = decode && base == 0 ? 1 : 0;
     if (first == 1) {
       run_rows(state, results, tile, 0, 1);
-      store_part(memory, state);  // and goes on with a copy: later rows may be rolled back
+      store_state(memory, state);  // and goes on with a copy: later rows may be rolled back
     }
     run_rows(state, results, tile, first, count);
     write_rows(results, step.out + row * stride + to_column,
                decode ? kept.record_deltas + to_column : nullptr, stride, count);
     __syncthreads();  // before the next tile but one goes here
   }
-  if (!decode) store_part(memory, state);
+  if (!decode) store_state(memory, state);
 }
 
 // The recurrence of other shapes: the state stays in memory, a thread has a column of it.
@@ -363,8 +246,7 @@ __device__ void finish_head(const GdnStep& step, int64_t index) {
   const float* z = step.z + index * w.value_dim;
   const float scale = warp_rms_scale(y, w.value_dim, w.eps);
   for (int v = lane_index(); v < w.value_dim; v += kWarp) {
-    const float gate = w.output_gate == Gate::kSigmoid ? sigmoid_f32(z[v]) : silu_f32(z[v]);
-    y[v] = y[v] * scale * w.norm_gain[v] * gate;
+    y[v] = finished(y[v], scale, w.norm_gain[v], gate_of(z[v], w.output_gate));
   }
 }
 
@@ -407,10 +289,6 @@ __global__ __launch_bounds__(kThreads) void finish_kernel(const __grid_constant_
 
 constexpr int64_t kAlignment = 4;  // floats: rows of the fast shape are read four at a time
 
-bool has_fast_shape(const GdnWeights& w) {
-  return w.key_dim == kDim && w.value_dim == kDim;
-}
-
 void launch_recurrence(cudaStream_t stream, const GdnStep& step) {
   dim3 grid(static_cast<unsigned>(step.weights.value_heads),
             static_cast<unsigned>(step.segments.count));
@@ -444,6 +322,7 @@ void launch_gdn_step(cudaStream_t stream, float* out, const float* qkv, const fl
   if (rows == 0) return;
   const auto beyond = reinterpret_cast<uintptr_t>(scratch) / sizeof(float) % kAlignment;
   GdnStep step = {weights, segments, states, weights.channels(), role, rows, out, qkv, z, b, a};
+  if (launch_gdn_decode(stream, step)) return;
   step.mixed = scratch + (kAlignment - static_cast<int64_t>(beyond)) % kAlignment;
   step.decays = step.mixed + int64_t{rows} * step.channels;
   step.betas = step.decays + int64_t{rows} * weights.value_heads;
