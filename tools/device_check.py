@@ -4,6 +4,8 @@
     tools/device_check.py correct BINARY KERNELS_TEST
     tools/device_check.py speed BINARY KERNELS_TEST
 
+tools/device_bundle.py packs both for such a machine.
+
 correct: every op against the reference and by the row rule; the fixtures; 20 prompts drafted, plain
 and sampled, with one hash each; replies over HTTP alone, in company, resumed, grown through sessions,
 over every form of pages, handed over by the lone driver; the memory checker over a small model.
@@ -131,6 +133,9 @@ def main():
     parser.add_argument("kernels_test", type=pathlib.Path)
     options = parser.parse_args()
     options.binary = options.binary.resolve()
+    libraries = options.binary.parent / "lib"
+    if libraries.is_dir():  # of a bundle (tools/device_bundle.py)
+        os.environ["LD_LIBRARY_PATH"] = str(libraries)
     options.ids = ROOT / "tests" / "cli" / "short_ids.json"
     failed = 0
     for step in STEPS[options.mode]:

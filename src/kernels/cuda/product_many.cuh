@@ -44,10 +44,9 @@ struct ManyLaunch {
   Product product;
   PackedX x;
   const ManyItem* items = nullptr;  // with lists: a block's rows
-  int item_count = 0;               // without: parts of the rows
   int slices = 1;                   // of a chunk
   // Not null: a block has a chunk, or a slice, and leaves its sums here, [grid.z, rows of out,
-  // rows of the weight], to be added by launch_add_parts.
+  // rows of the weight], to be added by add_parts_kernel.
   float* parts = nullptr;
   bool by_slice = false;
 };

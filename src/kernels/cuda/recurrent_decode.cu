@@ -441,8 +441,8 @@ __global__ __launch_bounds__(kThreads, 2) void decode_kernel(const __grid_consta
   __syncwarp();  // costs nothing, and keeps the compiler from putting loads behind the wait
   __pipeline_wait_prior(0);
   __syncthreads();
-  // What several blocks read now lies in shared memory; with no order of reads and writes to keep,
-  // arriving need not wait for the state's loads.
+  // What several blocks read lies in shared memory now, so no order of memory is left to keep; one
+  // that was kept would have arriving wait for the state's loads.
   __cluster_barrier_arrive_relaxed();
   weigh_rows(room, rows);
   convolve_rows(room, rows);
