@@ -73,8 +73,8 @@ struct RowSizes {
 inline constexpr RowSizes kRoundSizes = {4, 256, 128, 7, 3, 128, 128, 144};
 // Products long enough to be summed in slices, whoever cuts them.
 inline constexpr RowSizes kDeepSizes = {4, 512, 320, 5, 2, 512, 512, 48};
-// Widths of whole groups of 32 that 64 does not divide.
-inline constexpr RowSizes kHalfSizes = {4, 96, 32, 5, 2, 32, 160, 24};
+// Widths of whole groups of 32 that 64 does not divide, and one expert a row.
+inline constexpr RowSizes kHalfSizes = {4, 96, 32, 5, 1, 32, 160, 24};
 // Of plain formats alone: no width is a multiple of anything.
 inline constexpr RowSizes kOddSizes = {3, 73, 19, 5, 2, 21, 35, 37};
 // All row ops with weights from `seed`, prepared for `ops`.

@@ -86,7 +86,12 @@ size_t CudaOps::reserved_bytes(const OpsLimits& limits) const {
   attention.block_budget = limits.block_budget;
   const auto of_attention = static_cast<size_t>(
       sparse_attend_scratch_floats(std::min(limits.rows, kMaxWindow), attention));
-  return std::max({of_experts, of_rows, of_blocks, of_attention}) * sizeof(float) +
+  // Sums of slices that are kept apart where a forward has few rows (product_many.cu); where it may
+  // have many, what is counted for those is more.
+  constexpr int kManyRows = 512;
+  constexpr size_t kPartFloats = 4 << 20;
+  const size_t of_parts = limits.rows < kManyRows ? kPartFloats : 0;
+  return (std::max({of_experts, of_rows, of_blocks, of_attention}) + of_parts) * sizeof(float) +
          16 * kAlignment + staging_bytes(limits);
 }
 

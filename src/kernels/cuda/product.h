@@ -172,7 +172,8 @@ struct FewProducts {
   const int32_t* ids = nullptr;  // [row_count * top], where an entry is listed
   int top = 0;
   // The launch after this one may count on what came before this one, since it begins only when
-  // this one has waited. And: ids were there before what was launched just before.
+  // this one has waited. And: ids were there before what was launched just before. Not both, since
+  // who counts on that may end without having waited.
   bool keeps_next_back = false;
   bool ids_before = false;
   HyperStep hyper = {};

@@ -74,7 +74,12 @@ int made_bytes(const FewEntry& entry, const FewProducts& products) {
 // The first entry that has the x of number `e`.
 int first_with_x(const FewProducts& products, int e) {
   for (int other = 0; other < e; ++other) {
-    if (products.entries[other].x == products.entries[e].x) return other;
+    const FewEntry& first = products.entries[other];
+    const FewEntry& entry = products.entries[e];
+    if (first.x == entry.x && first.weight.cols == entry.weight.cols &&
+        x_rows(first, products) == x_rows(entry, products)) {
+      return other;
+    }
   }
   return e;
 }
@@ -138,13 +143,30 @@ EntryPlan plan_entry(const FewEntry& entry, const FewProducts& products, int war
   return plan;
 }
 
+// Which blocks each entry has, of so many warps.
+void plan_blocks(FewLaunch& launch, const XUnits* packed, int warps) {
+  launch.warps = warps;
+  launch.blocks = 0;
+  launch.ring_bytes = 0;
+  for (int e = 0; e < launch.products.entry_count; ++e) {
+    const FewEntry& entry = launch.products.entries[e];
+    EntryPlan& plan = launch.plans[e];
+    plan = plan_entry(entry, launch.products, warps, packed[e]);
+    plan.first_block = launch.blocks;
+    const int spread = 1 << plan.warps_shift;
+    launch.blocks += entry_blocks(entry, launch.products, warps, spread);
+    launch.ring_bytes = std::max(launch.ring_bytes, ring_bytes_of(entry, spread, launch.stage_bytes,
+                                                                  launch.products.row_count));
+  }
+}
+
 // Those entries of `products` that have the bits of the first one that is not `done`.
 FewLaunch plan_next(const FewProducts& products, const XUnits* packed, bool* done) {
   FewLaunch launch;
   launch.products = products;
   launch.products.entry_count = 0;
   launch.pairs = products.row_count * products.top;
-  if (launch.pairs > 0) {
+  if (launch.pairs > 1) {
     launch.pairs_inverse = static_cast<uint32_t>(((uint64_t{1} << 32) - 1) / launch.pairs + 1);
   }
   XUnits own_packed[kMostFewEntries] = {};
@@ -160,16 +182,9 @@ FewLaunch plan_next(const FewProducts& products, const XUnits* packed, bool* don
     launch.made_bytes = std::max(launch.made_bytes, made_bytes(entry, products));
     launch.stage_bytes = std::max(launch.stage_bytes, static_cast<int>(stage_bytes(entry.weight)));
   }
-  launch.warps = warps_of_blocks(launch.products);
-  for (int e = 0; e < launch.products.entry_count; ++e) {
-    const FewEntry& entry = launch.products.entries[e];
-    EntryPlan& plan = launch.plans[e];
-    plan = plan_entry(entry, launch.products, launch.warps, own_packed[e]);
-    plan.first_block = launch.blocks;
-    const int spread = 1 << plan.warps_shift;
-    launch.blocks += entry_blocks(entry, launch.products, launch.warps, spread);
-    launch.ring_bytes = std::max(
-        launch.ring_bytes, ring_bytes_of(entry, spread, launch.stage_bytes, products.row_count));
+  plan_blocks(launch, own_packed, warps_of_blocks(launch.products));
+  if (launch.shared_bytes() > most_shared_bytes() && launch.products.hyper.from == nullptr) {
+    plan_blocks(launch, own_packed, kFewerWarps);
   }
   return launch;
 }
@@ -209,8 +224,8 @@ bool can_launch(const FewEntry& entry, const HyperStep& hyper) {
 bool can_launch_few(const FewProducts& products) {
   if (products.row_count > kFewRows) return false;
   const HyperStep& hyper = products.hyper;
-  if (hyper.from != nullptr &&
-      (hyper.hidden % kStepCols != 0 || !aligned(hyper.from) || !aligned(hyper.gain))) {
+  if (hyper.from != nullptr && (products.row_count > kNormedRows || hyper.hidden % kStepCols != 0 ||
+                                !aligned(hyper.from) || !aligned(hyper.gain))) {
     return false;
   }
   const bool possible =

@@ -1,6 +1,6 @@
 // Products of up to 16 rows of x: a block of warps has some tiles of weight rows, a warp one slice
-// of one tile. It copies the slice's steps into a ring in shared memory, as many as that holds
-// before it looks at x. See product_tile.cuh for the order of sums.
+// of one tile, or all slices. It copies their steps into a ring in shared memory, as many as that
+// holds before it looks at x. See product_tile.cuh for the order of sums.
 #pragma once
 
 #include "kernels/cuda/product_ring.cuh"
@@ -46,11 +46,12 @@ struct FewLaunch {
   EntryPlan plans[kMostFewEntries] = {};
   int blocks = 0;
   int warps = kMostWarps;
-  int pairs = 0;               // of listed entries
-  uint32_t pairs_inverse = 0;  // n / pairs is __umulhi(n, this) for n up to kMostListedBlocks
-  int stage_bytes = 0;         // of a step of a tile, of the entry with the most
-  int ring_bytes = 0;          // of a warp
-  int made_bytes = 0;          // what a block makes of x
+  int pairs = 0;  // of listed entries
+  // n / pairs is __umulhi(n, this) for n up to kMostListedBlocks, and pairs of two or more.
+  uint32_t pairs_inverse = 0;
+  int stage_bytes = 0;  // of a step of a tile, of the entry with the most
+  int ring_bytes = 0;   // of a warp
+  int made_bytes = 0;   // what a block makes of x
   int shared_bytes() const { return warps * ring_bytes + made_bytes; }
 };
 inline constexpr int kMostListedBlocks = 1 << 16;
@@ -190,8 +191,9 @@ struct FewWriter {
     int value, n;
     int64_t at;
     const int i = static_cast<int>(threadIdx.x);
-    if (i >= count() || !find(i, value, n, at)) return;
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(normed_of(n, at, i % kMixLanes)));
+    const int stream = i % kMixLanes;
+    if (i >= count() || !find(i, value, n, at) || stream >= launch.products.hyper.streams) return;
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(normed_of(n, at, stream)));
   }
   __device__ __forceinline__ float sum_of(int tile, int n, int r) const {
     float sum = 0;
@@ -206,12 +208,12 @@ struct FewWriter {
   __device__ __forceinline__ void write_mix() const {
     const int streams = launch.products.hyper.streams;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int all = (count() + kWarp - 1) / kWarp * kWarp;  // so that the lanes of a value meet
+    static_assert(kTileRows << kMixShift >= kWarp);  // so whole warps have items
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
+    for (int i = static_cast<int>(threadIdx.x); i < count(); i += static_cast<int>(blockDim.x)) {
       int value, n;
       int64_t at;
-      const bool there = i < count() && find(i, value, n, at);
+      const bool there = find(i, value, n, at);
       float result = 0;
       for (int first = 0; first < streams; first += kMixLanes) {
         const int c = first + i % kMixLanes;
@@ -269,7 +271,10 @@ __device__ __forceinline__ FewWork find_work(FewShared& shared, const FewLaunch&
     work.chunk = local - (work.local << plan.chunks_shift);
   } else {
     if (!products.ids_before) wait_for_earlier();
-    work.local = static_cast<int>(__umulhi(static_cast<uint32_t>(local), launch.pairs_inverse));
+    work.local =
+        launch.pairs == 1
+            ? local
+            : static_cast<int>(__umulhi(static_cast<uint32_t>(local), launch.pairs_inverse));
     const int pair = local - work.local * launch.pairs;
     work.matrix = __ldcg(products.ids + pair);
     if (products.row_count == 1) {  // no other chose it
@@ -414,7 +419,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, (kXTiles == 1 ? 2 : 1) * kMostW
   const auto row_of = [&](int n) {
     return !kMade && place.through_pairs ? shared.pairs[n] / entry.pairs_per_row : n;
   };
-  const bool one_tile = kXTiles == 1 || work.row_count <= kTileOfX;
+  const bool one_tile = kXTiles == 1 || work.row_count <= kXTileRows;
   LaneOfX<1> x(place.units, range.begin, work.row_count, row_of);
   const FewWriter<kBits> writer{shared, launch, entry, work, plan, rings};
   if (!waited) {
@@ -443,7 +448,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, (kXTiles == 1 ? 2 : 1) * kMostW
   for (int n = 0; n < kXTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = n * kTileOfX + 2 * (lane % 4) + i % 2;
+      const int row = n * kXTileRows + 2 * (lane % 4) + i % 2;
       if (row < work.row_count) sums[row * kSumStride + lane / 4 + 8 * (i / 2)] = sum[n][i];
     }
   }

@@ -7,7 +7,6 @@
 
 namespace flashlane::kernels::cuda {
 
-inline constexpr int kXTileRows = 8;               // that one tensor product takes
 inline constexpr int kXStepBytes = 2 * kStepCols;  // of a row
 inline constexpr int kPartUnit = 2 * kXTileRows;   // rows that are skipped or not
 inline constexpr int kMostXTiles = 8;              // of a block

@@ -116,11 +116,11 @@ struct LaneOfX {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
     for (int n = 0; n < kXTiles; ++n) {
-      const int own = row_of(min(n * kTileOfX + lane / 4, row_count - 1));
+      const int own = row_of(min(n * kXTileRows + lane / 4, row_count - 1));
       values[n] = x.values + int64_t{2 * step} * stride + own * kUnitBytes + lane % 4 * 16;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int other = row_of(min(n * kTileOfX + lane % 4 * 2 + i, row_count - 1));
+        const int other = row_of(min(n * kXTileRows + lane % 4 * 2 + i, row_count - 1));
         sums[n][i] = x.sums + int64_t{step} * rows + other;
       }
     }

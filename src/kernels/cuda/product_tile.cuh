@@ -4,12 +4,12 @@
 // columns (mma.m16n8k16: weights are the 16 rows, x the 8 columns). Lane 4g + t holds columns 8t to
 // 8t + 7 of each unit, of weight rows g and g + 8 and of x's row g. The bits of a code up to 255
 // are those of a bf16, code * 2^-133, which tensor products take exactly; so codes need no
-// conversion, and x, times 2^64, brings the sums back to where f32 is at home. A group's sum of
-// code * x is scaled once in f32, and its bias goes on the sum of its x: a unit's is a product with
-// codes of 1, and a step's group of 64 columns adds its two units'. Steps are cut into chunks (the
-// streams of a hyper-connection, else one) and these into slices that the shape alone chooses; a
-// slice is summed in ascending order from zero, slices of a chunk are added in ascending order to
-// zero, and so are chunks.
+// conversion, and x, times 2^64, brings the sums back to where f32 is at home (below 2^64, and
+// above some 2^-57). A group's sum of code * x is scaled once in f32, and its bias goes on the sum
+// of its x: a unit's is a product with codes of 1, and a step's group of 64 columns adds its two
+// units'. Steps are cut into chunks (the streams of a hyper-connection, else one) and these into
+// slices that the shape alone chooses; a slice is summed in ascending order from zero, slices of a
+// chunk are added in ascending order to zero, and so are chunks.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
@@ -17,6 +17,7 @@
 
 namespace flashlane::kernels::cuda {
 
+inline constexpr int kXTileRows = 8;     // of x, that one tensor product takes
 inline constexpr int kPairsOfStep = 16;  // of a lane: two neighbouring columns of a row
 inline constexpr int kMostSlices = 16;
 inline constexpr int kMostSlicesOfFew = 8;  // of few tiles, which others are launched with

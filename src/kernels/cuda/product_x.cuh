@@ -6,7 +6,6 @@
 
 namespace flashlane::kernels::cuda {
 
-inline constexpr int kTileOfX = 8;     // rows of x that one tensor product takes
 inline constexpr int kUnitBytes = 64;  // of a row
 
 struct XUnits {
