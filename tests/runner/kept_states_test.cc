@@ -225,15 +225,18 @@ TEST_P(KeptStates, WithoutAHead) {
 // The head's last row was made with the token that followed in the prompt that was kept.
 TEST_F(KeptStatesOfTiny, DraftsAreThoseOfAFreshPrompt) {
   const auto runner = runner_on("cpu", 16, 3);
-  const Tokens kept = make_tokens(40, 6);
-  Tokens other = kept;
-  other.back() = (other.back() + 1) % 512;
-  const Stream stream{.prompt = other, .slot = 1, .depth = 3, .uses_mtp = true};
-  const Seen fresh = finish(*runner, stream);
-  Stream keeper = stream;
-  keeper.prompt = kept;
-  keep(*runner, keeper, 39, 0);
-  EXPECT_EQ(resume(*runner, stream, 39, 0), fresh);
+  // Of several prompts, since one row of the head changes few drafts.
+  for (int seed = 6; seed < 26; ++seed) {
+    const Tokens kept = make_tokens(40, seed);
+    Tokens other = kept;
+    other.back() = (other.back() + 1) % 512;
+    const Stream stream{.prompt = other, .slot = 1, .depth = 3, .uses_mtp = true};
+    const Seen fresh = finish(*runner, stream);
+    Stream keeper = stream;
+    keeper.prompt = kept;
+    keep(*runner, keeper, 39, 0);
+    EXPECT_EQ(resume(*runner, stream, 39, 0), fresh) << "prompt " << seed;
+  }
 }
 
 TEST(KeptStatesPlans, AreRefusedByName) {
