@@ -226,7 +226,7 @@ RULES = [
     # Sized sessions.
     Fault("a_failed_move_waits_for_ever", "scheduler/step_commit.cc",
           "  if (!worked) return retire(*sequence, FinishReason::kError, error);\n",
-          "  if (!worked) return;\n",
+          "  if (!worked) return static_cast<void>(error);\n",
           SIMULATOR),
     Fault("new_ones_before_those_that_wait", "scheduler/step_planning.cc",
           "  StepPlan plan = plan_moves();\n  if (plan.empty()) {\n    admit();\n",
@@ -450,7 +450,7 @@ RULES = [
           "scheduler.OverheadByRows.ADisturbedStepMovesItLittle"),
     Fault("a_full_backlog_goes_on_waiting", "scheduler/sequence.cc",
           "!segment.keep_pages.empty() || full;",
-          "!segment.keep_pages.empty();",
+          "!segment.keep_pages.empty() || (full && false);",
           "scheduler.WaitingRows.AFullBacklogGoesIn"),
     Fault("head_takes_in_every_prompt", "runner/runner.cc",
           "if (segment.uses_mtp && may_wait(segment) && slot(segment).backlog().has_room(rows))",

@@ -86,7 +86,7 @@ TRAPS = [
     # T37: a whole prompt goes in while replies wait.
     Fault("t37_whole_prompt_in_one_step", "scheduler/step_planning.cc",
           "share.prompt_rows(replies_run, options.prefill_chunk)",
-          "share.prompt_rows(false, 1 << 20)",
+          "share.prompt_rows(replies_run && false, 1 << 20)",
           "scheduler.SharedSteps.ALongPromptDoesNotStallAReply"),
     Fault("t37_prompt_chunks_in_a_row", "scheduler/step_planning.cc",
           "(!prompts.empty() && share.prompt_is_due())",
