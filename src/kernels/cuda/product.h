@@ -67,6 +67,9 @@ struct DeviceMatrix {
   constexpr size_t step_bytes() const { return size_t{128} * static_cast<size_t>(bits); }
   // Scale and bias of one group of a tile's rows.
   constexpr size_t group_bytes() const { return size_t{kTileRows} * (wide_scales() ? 8 : 4); }
+  constexpr size_t step_scale_bytes() const {  // of all groups of a tile's step
+    return layout == Layout::kAffine ? (two_groups() ? 2 : 1) * group_bytes() : 0;
+  }
   constexpr size_t plain_row_bytes() const {
     return static_cast<size_t>(cols) * (layout == Layout::kF32 ? 4 : 2);
   }
@@ -75,9 +78,7 @@ struct DeviceMatrix {
     return static_cast<size_t>(tiles()) * static_cast<size_t>(steps()) * step_bytes();
   }
   constexpr size_t scales_bytes() const {
-    if (layout != Layout::kAffine) return 0;
-    return static_cast<size_t>(tiles()) * static_cast<size_t>(steps()) * (two_groups() ? 2 : 1) *
-           group_bytes();
+    return static_cast<size_t>(tiles()) * static_cast<size_t>(steps()) * step_scale_bytes();
   }
 };
 

@@ -134,7 +134,7 @@ EntryPlan plan_entry(const FewEntry& entry, const FewProducts& products, int war
   plan.warps_shift = shift_of(spread);
   plan.together_shift = shift_of(tiles_of_value(entry, products.hyper.streams));
   plan.values_shift = shift_of(warps) - plan.warps_shift - plan.together_shift;
-  plan.step_scale_bytes = static_cast<int>(stage_bytes(entry.weight) - entry.weight.step_bytes());
+  plan.step_scale_bytes = static_cast<int>(entry.weight.step_scale_bytes());
   plan.matrix_values_bytes = entry.weight.values_bytes();
   plan.matrix_scales_bytes = entry.weight.scales_bytes();
   plan.width = int64_t{plan.tiles} * kTileRows;

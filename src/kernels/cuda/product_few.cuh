@@ -58,9 +58,7 @@ inline constexpr int kMostListedBlocks = 1 << 16;
 
 // Codes, then scales.
 inline size_t stage_bytes(const DeviceMatrix& weight) {
-  return weight.step_bytes() + (weight.layout == Layout::kAffine
-                                    ? (weight.two_groups() ? 2 : 1) * weight.group_bytes()
-                                    : 0);
+  return weight.step_bytes() + weight.step_scale_bytes();
 }
 
 // What a block works on.

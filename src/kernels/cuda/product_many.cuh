@@ -31,12 +31,8 @@ __host__ __device__ constexpr int stage_x_bytes(int x_tiles) {
 __host__ __device__ constexpr int stage_sum_bytes(int x_tiles) {
   return x_tiles * kXTileRows * static_cast<int>(sizeof(float2));
 }
-__host__ __device__ inline int tile_scale_bytes(const DeviceMatrix& weight) {
-  if (weight.bits == kPlainBits) return 0;
-  return (weight.two_groups() ? 2 : 1) * static_cast<int>(weight.group_bytes());
-}
 __host__ __device__ inline int many_stage_bytes(const DeviceMatrix& weight, int x_tiles) {
-  const int tile = static_cast<int>(weight.step_bytes()) + tile_scale_bytes(weight);
+  const auto tile = static_cast<int>(weight.step_bytes() + weight.step_scale_bytes());
   return stage_x_bytes(x_tiles) + stage_sum_bytes(x_tiles) + kManyWarps * kWarpTiles * tile;
 }
 
@@ -77,7 +73,7 @@ struct ManyTiles {
   // From step `step` on.
   __device__ __forceinline__ ManyTiles(const DeviceMatrix& first, const DeviceMatrix& second,
                                        const int (&tiles)[kWarpTiles], int64_t matrix, int step)
-      : scale_bytes(tile_scale_bytes(first)) {
+      : scale_bytes(static_cast<int>(first.step_scale_bytes())) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const auto steps = static_cast<int64_t>(first.steps());
     const auto bank = static_cast<size_t>(matrix);
@@ -372,7 +368,7 @@ struct ManyRing {
 
   __device__ __forceinline__ ManyRing(const DeviceMatrix& weight, const void* ring)
       : stage_bytes(many_stage_bytes(weight, kXTiles)),
-        tile_bytes(kBits * 128 + tile_scale_bytes(weight)),
+        tile_bytes(kBits * 128 + static_cast<int>(weight.step_scale_bytes())),
         at(static_cast<uint32_t>(__cvta_generic_to_shared(ring))) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     in_stage = stage_x_bytes(kXTiles) + stage_sum_bytes(kXTiles) + warp * kWarpTiles * tile_bytes;
