@@ -146,7 +146,8 @@ void Engine::State::loop() {
       bell->wait();
     } else {
       land();
-      // What a step let go is told even if nobody hears of it: its reply may have ended before.
+      // What became of a step is told before the next one is waited for, even if no event comes of
+      // it: its reply may have ended before.
       if (!deliver()) publish();
     }
   }

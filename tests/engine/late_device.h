@@ -33,6 +33,8 @@ struct LateDevice : StepDevice {
 
   Result<scheduler::StepResult> finish() override {
     CHECK(!under_way.empty());
+    if (at_finish) at_finish(finished);
+    ++finished;
     auto [result, ready] = std::move(under_way.front());
     under_way.pop_front();
     if (ready > clock->now()) clock->advance(ready - clock->now());
@@ -45,7 +47,10 @@ struct LateDevice : StepDevice {
   testing::FakeRunner runner;
   // On the engine's thread, before a step is run; steps are numbered from 0.
   std::function<void(int, const scheduler::StepPlan&)> at_start;
+  // The same, before a step's result is waited for.
+  std::function<void(int)> at_finish;
   int started = 0;
+  int finished = 0;
   size_t most_under_way = 0;
 
  private:

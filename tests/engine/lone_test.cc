@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <optional>
 #include <set>
 #include <thread>
@@ -124,6 +125,41 @@ TEST(LoneDriver, DrivesWhateverAReplyAsksFor) {
     const EngineStatus now = bench.engine->status();
     EXPECT_EQ(now.lone.runs, 5) << steps;
     EXPECT_EQ(now.lone.ahead > 0, steps > 1);
+    bench.expect_at_rest();
+  }
+}
+
+// Two steps behind a reply's end are under way: what became of the first is in the status while the
+// second, which may take long, is waited for. No event says so, since the reply has had its last.
+TEST(LoneDriver, TellsWhatBecameOfAStepInVainBeforeTheNextOne) {
+  Request wanted = plain_request(40);
+  wanted.end_ids = {solo(wanted)[10]};
+  const auto length = static_cast<int>(solo(wanted).size());  // its steps are 0 to length - 1
+  for (const bool lost : {false, true}) {
+    std::promise<EngineStatus> told;
+    std::optional<Result<Reply>> next;
+    LoneBench bench(3);
+    if (lost) bench.device->runner.fail_at_step = length;
+    bench.device->runner.failure = error(ErrorCode::kDeviceLost, "gone");
+    bench.device->at_finish = [&](int step) {
+      if (step != length + 1) return;
+      if (lost) next = bench.engine->submit(wanted);
+      told.set_value(bench.engine->status());
+    };
+    auto status = told.get_future();
+    Reply reply = bench.submit(wanted);
+    EXPECT_EQ(collect(reply).tokens, solo(wanted));
+    ASSERT_EQ(status.wait_for(kPatience), std::future_status::ready);
+    const EngineStatus now = status.get();
+    EXPECT_EQ(now.running, 0);
+    EXPECT_EQ(now.counters.decode_steps.steps, lost ? length - 1 : length);
+    EXPECT_EQ(now.counters.failed_steps, lost ? 1 : 0);
+    EXPECT_EQ(now.failed, lost);
+    if (lost) {
+      ASSERT_FALSE(next->ok()) << "taken in for a device that is gone";
+      EXPECT_EQ(next->error().message, "the device was lost");
+    }
+    bench.engine->stop();
     bench.expect_at_rest();
   }
 }

@@ -239,6 +239,26 @@ TEST_F(KeptStatesOfTiny, DraftsAreThoseOfAFreshPrompt) {
   }
 }
 
+// Rows that wait for the head go into it before a state is kept, since a restore brings none back
+// but the last. Each prompt is kept where another one lay: on pages that held it before, the head's
+// rows of then would do.
+TEST_F(KeptStatesOfTiny, AllRowsButTheLastAreInTheHead) {
+  const auto runner = runner_on("cpu", 16, 3);
+  for (int seed = 30; seed < 36; ++seed) {
+    for (const int chunk : {60, 17}) {  // at once, and behind rows that wait already
+      Stream stream{.prompt = make_tokens(61, seed), .chunk = chunk, .depth = 3, .uses_mtp = true};
+      Stream elsewhere = stream;
+      elsewhere.prompt = make_tokens(61, seed + 100);
+      finish(*runner, elsewhere);
+      keep(*runner, stream, 60, 0);
+      stream.slot = 1;
+      const Seen fresh = finish(*runner, stream);
+      stream.slot = 2;
+      EXPECT_EQ(resume(*runner, stream, 60, 0), fresh) << "prompt " << seed << " by " << chunk;
+    }
+  }
+}
+
 TEST(KeptStatesPlans, AreRefusedByName) {
   const auto runner = Runner::create(tiny_model(), {.slots = 2,
                                                     .context = 64,
