@@ -28,14 +28,14 @@ __global__ void __launch_bounds__(kKeyThreads)
   const int first = static_cast<int>(blockIdx.y) * kRun;
   const int end_row = min(rows, static_cast<int>(blockIdx.x + 1) * tile);
   for (int row = static_cast<int>(blockIdx.x) * tile; row < end_row; ++row) {
-    const int blocks = (forward.position(row) + 1) / w.block_tokens;
+    const Forward::Place place = forward.place(row);
+    const int blocks = (place.position + 1) / w.block_tokens;
     if (blocks <= w.block_budget || first >= blocks) continue;
     __syncthreads();  // nobody still reads an earlier row's keys and products
     const int block = first + Thread::index();
     if (Thread::index() < kRun) {
-      keys[Thread::index()] =
-          cached_pooled_row(forward.cache.pages, forward.table(row), min(block, blocks - 1),
-                            w.block_tokens, w.index_dim);
+      keys[Thread::index()] = cached_pooled_row(
+          forward.cache.pages, place.table, min(block, blocks - 1), w.block_tokens, w.index_dim);
     }
     float sum = 0;
     for (int head = 0; head < w.index_heads; head += kQueriesOfFloats) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kSelectThreads)
   wait_for_earlier();
   const int64_t row = blockIdx.x;
   const int budget = forward.w.block_budget;
-  const int count = (forward.position(blockIdx.x) + 1) / forward.w.block_tokens;
+  const int count = (forward.place(blockIdx.x).position + 1) / forward.w.block_tokens;
   int32_t* chosen = blocks + row * stride;
   if (Thread::index() == 0) counts[row] = min(count, budget);
   if (count <= budget) {
