@@ -43,6 +43,7 @@ struct BenchOptions {
   std::optional<std::string> prompt_file;
   std::optional<std::string> drafts;
   std::optional<int64_t> rounds;
+  std::optional<int64_t> prefill_chunk;
   std::optional<int64_t> probe_mib;
   bool unpriced = false;
   LoneOptions lone;
@@ -144,6 +145,7 @@ Status plan_sizes(const BenchOptions& options, const ModelOutline& outline, Benc
   // Room for the costs to be measured in: without them drafts would go unpriced, as in no server.
   wanted.context = std::min<int64_t>(outline.shape.max_position,
                                      std::max<int64_t>(prompt + after, runner::kCalibrationRows));
+  wanted.prefill_chunk = options.prefill_chunk;
   ASSIGN_OR_RETURN(plan.sizes, serving_sizes(wanted, outline));
   plan.sizes.pricing.calibrate = !options.unpriced;
   ASSIGN_OR_RETURN(plan.sizes.lone, lone_sizes(options.lone));
@@ -323,6 +325,7 @@ Command bench_command(CLI::App& root) {
   OptionTable& table = *command.table;
   add_model_options(table, options->model);
   add_cases(table, *options);
+  add_prefill_chunk(table, options->prefill_chunk);
   add_lone_options(table, options->lone);
   add_json(table, options->json, "one JSON object instead of a table");
   command.run = [options] { return run_bench(*options); };

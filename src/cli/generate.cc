@@ -279,8 +279,7 @@ Command generate_command(CLI::App& root) {
   add_model_options(table, options->model);
   add_prompt_options(table, options->prompt);
   add_sampling(table, *options);
-  table.integer("prefill-chunk", options->prefill_chunk, 1, 1 << 16,
-                "prompt rows of a step; default 512; changes no bit of a reply");
+  add_prefill_chunk(table, options->prefill_chunk);
   table.flag("no-drafts", options->no_drafts, "decode one token a step, without the MTP head");
   add_lone_options(table, options->lone);
   add_json(table, options->json, "one JSON object at the end instead of text as it comes");

@@ -11,7 +11,6 @@ namespace flashlane::cli {
 
 namespace {
 
-constexpr int64_t kDefaultPrefillChunk = 512;
 constexpr int64_t kMostPositions = int64_t{1} << 30;
 constexpr int64_t kMostChunk = 1 << 16;
 constexpr int64_t kMostStepsInFlight = 4;
@@ -49,9 +48,13 @@ std::string calibration_line(const runner::Calibration& measured,
 void add_serving_sizes(OptionTable& table, ServingOptions& options) {
   table.integer("context", options.context, 1, kMostPositions,
                 "most positions of a sequence, prompt and reply; default: the model's own");
-  table.integer("prefill-chunk", options.prefill_chunk, 1, kMostChunk,
-                "prompt rows of a step; default 512; changes no bit of a reply");
+  add_prefill_chunk(table, options.prefill_chunk);
   add_pool_options(table, options.pool);
+}
+
+void add_prefill_chunk(OptionTable& table, std::optional<int64_t>& rows) {
+  table.integer("prefill-chunk", rows, 1, kMostChunk,
+                "prompt rows of a step; default 512, or 4096 on a GPU; changes no bit of a reply");
 }
 
 void add_lone_options(OptionTable& table, LoneOptions& options) {
@@ -85,7 +88,7 @@ Result<ServingSizes> serving_sizes(const ServingOptions& options, const ModelOut
                    outline.shape.max_position);
   }
   const int64_t chunk =
-      std::min(options.prefill_chunk.value_or(std::min(kDefaultPrefillChunk, context)), context);
+      std::min(options.prefill_chunk.value_or(outline.backend.prompt_rows), context);
   ServingSizes sizes;
   sizes.prefill_chunk = static_cast<int>(chunk);
   runner::RunnerOptions& runner = sizes.runner;

@@ -33,6 +33,7 @@ struct LoneOptions {
   std::optional<int64_t> steps_in_flight;
   std::optional<std::string> handoffs;  // "1,77"
 };
+void add_prefill_chunk(OptionTable& table, std::optional<int64_t>& rows);
 void add_lone_options(OptionTable& table, LoneOptions& options);
 
 struct LoneSizes {

@@ -28,7 +28,8 @@ struct BackendInfo {
   std::string isa;          // "scalar", "avx2", "sm_90", …: part of the promise of equal bits
   std::string activations;  // "f32" or "bf16": what enters matrix products
   int threads = 1;
-  int prompt_grid = 1;  // a prompt may be cut at multiples of this
+  int prompt_grid = 1;    // a prompt may be cut at multiples of this
+  int prompt_rows = 512;  // of a step, where nobody says how many
   DType default_kv_dtype = DType::kF32;
 };
 

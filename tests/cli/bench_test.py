@@ -161,6 +161,13 @@ class Bench(support.CommandTest):
         for kind, rows in (("decode", 1), ("drafted", 4)):
             self.assertEqual(self.cell(report, kind, rows)["token_sha"], reply["token_sha"])
 
+    def test_chunks_of_a_prompt_change_no_token(self):
+        cells = [self.micro("--rows", "1", *chunk) for chunk in ([], ["--prefill-chunk", "5"])]
+        for report, rows in zip(cells, (PROMPT, 5)):
+            self.assertGreater(self.cell(report, "prompt", rows)["ms"], 0)
+        whole, cut = (self.cell(c, "decode", 1)["token_sha"] for c in cells)
+        self.assertEqual(whole, cut)
+
     def test_lists_and_drafts_off(self):
         report = self.bench("--prompt-tokens", "8,3", "--decode-tokens", "2,5", "--rows", "2",
                             "--drafts", "off", "--backend", "reference", model="synth:tiny")

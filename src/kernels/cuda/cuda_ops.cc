@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "base/int_math.h"
 #include "kernels/cuda/dense.h"
@@ -29,14 +30,22 @@ size_t staging_bytes(const OpsLimits& limits) {
   return static_cast<size_t>(limits.rows) * static_cast<size_t>(limits.widest) * sizeof(float);
 }
 
+// That fetch rows of tables which the host keeps.
+int host_threads() {
+  constexpr unsigned kMost = 8;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
+}
+
 }  // namespace
 
-CudaOps::CudaOps(bool patient) : patient_(patient), memory_(cuda_memory()), staging_(memory_) {
+CudaOps::CudaOps(bool patient)
+    : patient_(patient), memory_(cuda_memory()), staging_(memory_), host_threads_(host_threads()) {
   info_.name = "cuda";
   info_.isa = first_gpu().value().architecture;
   info_.activations = "bf16";
   info_.threads = 1;
   info_.prompt_grid = 1;
+  info_.prompt_rows = 4096;  // so that an expert has some of them, and is read once for all
   info_.default_kv_dtype = DType::kBf16;
 }
 
@@ -124,13 +133,24 @@ void CudaOps::multiply_few(const FewProducts& products) {
   launch_few_rows(memory_.stream(), products, scratch(few_room_floats(products)));
 }
 
+// row(i) for each row of a table on the host, by several threads where there are many.
+template <typename Row>
+void CudaOps::fetch_rows(size_t count, const Row& row) {
+  constexpr size_t kRowsOfTurn = 64;  // a decode step's are not worth waking anybody
+  host_threads_.run(static_cast<int>(div_ceil(count, kRowsOfTurn)), [&](int turn, int) {
+    const size_t first = static_cast<size_t>(turn) * kRowsOfTurn;
+    for (size_t i = first; i < std::min(first + kRowsOfTurn, count); ++i) row(i);
+  });
+}
+
 void CudaOps::embed(float* streams, std::span<const int32_t> tokens, int copies,
                     const Matrix& table) {
   const Launches launches(*this);
   const auto cols = static_cast<size_t>(table.cols);
   const Staging::Place place = staging_.take(tokens.size() * cols * sizeof(float));
   auto* rows = reinterpret_cast<float*>(place.host);
-  for (size_t i = 0; i < tokens.size(); ++i) dequantize_row(table, 0, tokens[i], rows + i * cols);
+  fetch_rows(tokens.size(),
+             [&](size_t i) { dequantize_row(table, 0, tokens[i], rows + i * cols); });
   staging_.send(place);
   launch_spread(memory_.stream(), streams, reinterpret_cast<const float*>(place.device),
                 static_cast<int>(tokens.size()), copies, static_cast<int>(table.cols));
@@ -143,7 +163,7 @@ void CudaOps::ngram_embed(float* out, std::span<const int64_t> rows, int row_cou
   const auto width = static_cast<size_t>(table.row_width);
   const Staging::Place place = staging_.take(rows.size() * width * sizeof(float));
   auto* values = reinterpret_cast<float*>(place.host);
-  for (size_t i = 0; i < rows.size(); ++i) ngram_table_row(table, rows[i], values + i * width);
+  fetch_rows(rows.size(), [&](size_t i) { ngram_table_row(table, rows[i], values + i * width); });
   CHECK_CUDA(cudaMemcpyAsync(out, place.host, place.bytes, cudaMemcpyDefault, memory_.stream()));
 }
 
@@ -157,9 +177,14 @@ void CudaOps::project(std::span<const Projection> projections, const float* x, i
     together.add({.weight = prepared(*projection.weight), .x = x, .out = projection.out});
   }
   if (room && can_launch_few(together)) return multiply_few(together);
+  std::vector<Product> of_x;
   for (const Projection& projection : projections) {
-    multiply(projection.out, x, row_count, *projection.weight);
+    of_x.push_back({.weight = prepared(*projection.weight),
+                    .x = x,
+                    .out = projection.out,
+                    .row_count = row_count});
   }
+  multiply_all(of_x);
 }
 
 void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int row_count,
@@ -173,24 +198,25 @@ void CudaOps::hyper_read(float* mixed, float* inject, const float* streams, int 
   if (hyper_read_few(mixed, inject, streams, normed, row_count, weights)) return;
   // A stream is a chunk of the sums where it has whole steps.
   const int chunks = weights.hidden % kStepCols == 0 ? weights.streams : 1;
-  const auto multiply_normed = [&](float* out, const Matrix& weight) {
-    multiply({.weight = prepared(weight),
-              .x = normed,
-              .out = out,
-              .row_count = row_count,
-              .chunks = chunks});
+  std::vector<Product> of_normed;
+  const auto add = [&](float* out, const Matrix& weight) {
+    of_normed.push_back({.weight = prepared(weight),
+                         .x = normed,
+                         .out = out,
+                         .row_count = row_count,
+                         .chunks = chunks});
   };
   float* low = scratch(rows * weights.low_rank);
   float* gates = scratch(rows * wide);
   launch_norms(stream, normed, streams, weights.gain, rows * weights.streams, weights.streams,
                weights.hidden, weights.eps);
-  multiply_normed(low, weights.down);
+  add(low, weights.down);
+  if (!weights.inject.empty()) add(inject, weights.inject);
+  multiply_all(of_normed);
   launch_scaled_silu(stream, low, rows * weights.low_rank, share);
   multiply(gates, low, row_count, weights.up);
   launch_mix(stream, mixed, gates, normed, row_count, weights.streams, weights.hidden);
-  if (weights.inject.empty()) return;
-  multiply_normed(inject, weights.inject);
-  launch_inject(stream, inject, rows * weights.streams, share);
+  if (!weights.inject.empty()) launch_inject(stream, inject, rows * weights.streams, share);
 }
 
 // A decode step's, in two launches, behind the norms where there are many rows; false where the

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/product.h"
@@ -106,6 +107,8 @@ class CudaOps final : public Ops {
   void multiply(float* out, const float* x, int row_count, const Matrix& weight);
   void multiply(const Product& product);
   void multiply_few(const FewProducts& products);
+  template <typename Row>
+  void fetch_rows(size_t count, const Row& row);
   // Floats of the scratch, one behind the other within an op.
   float* scratch(int64_t floats);
   void launched();
@@ -122,6 +125,7 @@ class CudaOps final : public Ops {
   std::vector<Buffer> scratch_;  // the last is in use; those before it may be by steps under way
   size_t scratch_used_ = 0;
   std::unordered_map<const int32_t*, Table> tables_;
+  cpu::ThreadPool host_threads_;
   std::vector<float> host_rows_;
   SamplerScratch sampler_;
 };

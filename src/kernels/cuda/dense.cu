@@ -2,6 +2,9 @@
 // vector of one row to itself, so nothing depends on the rows beside it.
 #include "kernels/cuda/dense.h"
 
+#include <initializer_list>
+#include <type_traits>
+
 #include "base/int_math.h"
 #include "kernels/cuda/device_code.cuh"
 
@@ -10,6 +13,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
+constexpr int kFour = 4;
+constexpr int kPartThreads = 128;  // of kernels with Values
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>(div_ceil(count, per_block));
@@ -61,19 +66,56 @@ __global__ void gated_kernel(float* gate, const float* up, int64_t count) {
   if (i < count) gate[i] = silu_f32(gate[i]) * up[i];
 }
 
-__global__ void mix_kernel(float* mixed, const float* gates, const float* normed, int64_t count,
-                           int streams, int hidden) {
+// Neighbouring values of a vector that a thread has at once: kFour where they can be read so.
+template <int kEach>
+struct Values {
+  float of[kEach];
+
+  __device__ static __forceinline__ Values load(const float* from) {
+    Values values;
+    if constexpr (kEach == kFour) {
+      const float4 v = *reinterpret_cast<const float4*>(from);
+      values.of[0] = v.x, values.of[1] = v.y, values.of[2] = v.z, values.of[3] = v.w;
+    } else {
+      values.of[0] = *from;
+    }
+    return values;
+  }
+  __device__ __forceinline__ void store(float* to) const {
+    if constexpr (kEach == kFour) {
+      *reinterpret_cast<float4*>(to) = {of[0], of[1], of[2], of[3]};
+    } else {
+      *to = of[0];
+    }
+  }
+};
+
+// Grid of the kernels with Values: vectors (rows, or rows' streams), parts of hidden.
+template <int kEach>
+__device__ int first_of_thread() {
+  return static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kEach;
+}
+
+template <int kEach>
+__global__ void mix_kernel(float* mixed, const float* gates, const float* normed, int streams,
+                           int hidden) {
   let_later_start();
   wait_for_earlier();
-  const int64_t i = thread_index();
-  if (i >= count) return;
-  const int64_t first = i / hidden * streams * hidden + i % hidden;
-  float sum = 0;
+  const int d = first_of_thread<kEach>();
+  if (d >= hidden) return;
+  const int64_t row = blockIdx.x;
+  Values<kEach> sum = {};
+#pragma unroll 4
   for (int c = 0; c < streams; ++c) {
-    const int64_t at = first + int64_t{c} * hidden;
-    sum += sigmoid_f32(gates[at]) * normed[at];
+    const int64_t at = (row * streams + c) * hidden + d;
+    const auto gate = Values<kEach>::load(gates + at);
+    const auto value = Values<kEach>::load(normed + at);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum.of[i] += sigmoid_f32(gate.of[i]) * value.of[i];
   }
-  mixed[i] = sum * (1.0F / static_cast<float>(streams));
+#pragma unroll
+  for (float& own : sum.of) own *= 1.0F / static_cast<float>(streams);
+  sum.store(mixed + row * hidden + d);
 }
 
 __global__ void inject_kernel(float* inject, int64_t count, float factor) {
@@ -83,14 +125,20 @@ __global__ void inject_kernel(float* inject, int64_t count, float factor) {
   if (i < count) inject[i] = 2.0F * sigmoid_f32(inject[i] * factor);
 }
 
+template <int kEach>
 __global__ void hyper_write_kernel(float* streams, const float* inject, const float* y,
-                                   int64_t count, int stream_count, int hidden) {
+                                   int stream_count, int hidden) {
   let_later_start();
   wait_for_earlier();
-  const int64_t i = thread_index();
-  if (i >= count) return;
-  const int64_t stream = i / hidden;
-  streams[i] += inject[stream] * y[stream / stream_count * hidden + i % hidden];
+  const int d = first_of_thread<kEach>();
+  if (d >= hidden) return;
+  const int64_t stream = blockIdx.x;
+  const float share = inject[stream];
+  const auto added = Values<kEach>::load(y + stream / stream_count * hidden + d);
+  auto own = Values<kEach>::load(streams + stream * hidden + d);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) own.of[i] += share * added.of[i];
+  own.store(streams + stream * hidden + d);
 }
 
 __global__ void add_to_streams_kernel(float* out, const float* added, int64_t count,
@@ -198,7 +246,8 @@ __global__ void expert_lists_kernel(int32_t* starts, int32_t* list, const int32_
   }
 }
 
-// Grid: rows, parts of hidden. A row's pairs in ascending id.
+// A row's pairs in ascending id.
+template <int kEach>
 __global__ void sum_experts_kernel(float* out, const float* routed, const int32_t* ids,
                                    const float* gates, const float* shared,
                                    const float* shared_gate, int top, int hidden) {
@@ -207,22 +256,28 @@ __global__ void sum_experts_kernel(float* out, const float* routed, const int32_
   __shared__ int order[kMostTopExperts];
   const int64_t row = blockIdx.x;
   const int32_t* own = ids + row * top;
-  for (int k = static_cast<int>(threadIdx.x); k < top; k += kThreads) {
+  for (int k = static_cast<int>(threadIdx.x); k < top; k += static_cast<int>(blockDim.x)) {
     int before = 0;
     for (int j = 0; j < top; ++j) before += own[j] < own[k] ? 1 : 0;
     order[before] = k;
   }
   __syncthreads();
   const float gate = sigmoid_f32(shared_gate[row]);
-  const int d = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
-  if (d < hidden) {
-    float sum = 0;
-    for (int k = 0; k < top; ++k) {
-      const int64_t pair = row * top + order[k];
-      sum += gates[pair] * routed[pair * hidden + d];
-    }
-    out[row * hidden + d] = sum + gate * shared[row * hidden + d];
+  const int d = first_of_thread<kEach>();
+  if (d >= hidden) return;
+  Values<kEach> sum = {};
+#pragma unroll 5
+  for (int k = 0; k < top; ++k) {
+    const int64_t pair = row * top + order[k];
+    const float share = gates[pair];
+    const auto value = Values<kEach>::load(routed + pair * hidden + d);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum.of[i] += share * value.of[i];
   }
+  const auto value = Values<kEach>::load(shared + row * hidden + d);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) sum.of[i] = sum.of[i] + gate * value.of[i];
+  sum.store(out + row * hidden + d);
 }
 
 // Whether (value, index) goes before: larger first, then the lower index.
@@ -278,6 +333,25 @@ __global__ void argmax_kernel(int32_t* tokens, const Best* parts, int vocabulary
   if (threadIdx.x == 0) tokens[blockIdx.x] = best.index < vocabulary ? best.index : 0;
 }
 
+// call(n), the Values of a thread as a constant, and the grid for `vectors`.
+template <typename Call>
+void with_values(int64_t vectors, int hidden, std::initializer_list<const float*> all,
+                 const Call& call) {
+  constexpr int64_t kManyVectors = 256;  // fewer leave threads idle: each has one value then
+  const bool fours = vectors >= kManyVectors && hidden % kFour == 0 &&
+                     std::all_of(all.begin(), all.end(), [](const float* x) {
+                       return reinterpret_cast<uintptr_t>(x) % sizeof(float4) == 0;
+                     });
+  const auto grid = [&](int each) {
+    return dim3(static_cast<unsigned>(vectors), blocks_for(hidden, int64_t{kPartThreads} * each));
+  };
+  if (fours) {
+    call(std::integral_constant<int, kFour>(), grid(kFour));
+  } else {
+    call(std::integral_constant<int, 1>(), grid(1));
+  }
+}
+
 }  // namespace
 
 // Code of an older architecture that the driver compiled for this device doesn't wait.
@@ -318,10 +392,11 @@ void launch_gated(cudaStream_t stream, float* gate, const float* up, int64_t cou
 
 void launch_mix(cudaStream_t stream, float* mixed, const float* gates, const float* normed,
                 int rows, int streams, int hidden) {
-  const int64_t count = int64_t{rows} * hidden;
-  if (count == 0) return;
-  launch_after(stream, mix_kernel, blocks_for(count, kThreads), kThreads, mixed, gates, normed,
-               count, streams, hidden);
+  if (rows == 0) return;
+  with_values(rows, hidden, {mixed, gates, normed}, [&](auto each, dim3 grid) {
+    launch_after(stream, mix_kernel<each.value>, grid, kPartThreads, mixed, gates, normed, streams,
+                 hidden);
+  });
 }
 
 void launch_inject(cudaStream_t stream, float* inject, int64_t count, float factor) {
@@ -331,10 +406,11 @@ void launch_inject(cudaStream_t stream, float* inject, int64_t count, float fact
 
 void launch_hyper_write(cudaStream_t stream, float* streams, const float* inject, const float* y,
                         int rows, int count, int hidden) {
-  const int64_t all = int64_t{rows} * count * hidden;
-  if (all == 0) return;
-  launch_after(stream, hyper_write_kernel, blocks_for(all, kThreads), kThreads, streams, inject, y,
-               all, count, hidden);
+  if (rows == 0) return;
+  with_values(int64_t{rows} * count, hidden, {streams, y}, [&](auto each, dim3 grid) {
+    launch_after(stream, hyper_write_kernel<each.value>, grid, kPartThreads, streams, inject, y,
+                 count, hidden);
+  });
 }
 
 void launch_add_to_streams(cudaStream_t stream, float* out, const float* added, int rows, int count,
@@ -366,9 +442,10 @@ void launch_sum_experts(cudaStream_t stream, float* out, const float* routed, co
                         const float* gates, const float* shared, const float* shared_gate, int rows,
                         int top, int hidden) {
   if (rows == 0) return;
-  launch_after(stream, sum_experts_kernel,
-               dim3(static_cast<unsigned>(rows), blocks_for(hidden, kThreads)), kThreads, out,
-               routed, ids, gates, shared, shared_gate, top, hidden);
+  with_values(rows, hidden, {out, routed, shared}, [&](auto each, dim3 grid) {
+    launch_after(stream, sum_experts_kernel<each.value>, grid, kPartThreads, out, routed, ids,
+                 gates, shared, shared_gate, top, hidden);
+  });
 }
 
 void launch_argmax(cudaStream_t stream, int32_t* tokens, const float* logits, int rows,

@@ -18,47 +18,54 @@ __host__ __device__ int packing_blocks(const ManyPacking& packing) {
   return div_ceil(row_tiles * div_ceil(packing_steps(packing), kWarpSteps), kWarps);
 }
 
+// Whether a lane's eight columns are there and can be read as two vectors, in every unit.
+__device__ __forceinline__ bool has_whole_units(const ManyPacking& packing) {
+  return packing.cols % kStepCols == 0 && reinterpret_cast<uintptr_t>(packing.x) % 16 == 0;
+}
+
 // Eight columns of a row.
+template <bool kWhole>
 __device__ __forceinline__ void load_columns(float (&v)[8], const float* row, int64_t col,
                                              int64_t cols) {
-  const bool aligned = cols % 4 == 0 && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  if constexpr (kWhole) {
+    load_eight(v, row + col);
+  } else {
 #pragma unroll
-  for (int i = 0; i < 8; i += 4) {
-    if (aligned && col + i < cols) {
-      const float4 four = *reinterpret_cast<const float4*>(row + col + i);
-      v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
-      continue;
-    }
-#pragma unroll
-    for (int j = i; j < i + 4; ++j) v[j] = col + j < cols ? row[col + j] : 0.0F;
+    for (int i = 0; i < 8; ++i) v[i] = col + i < cols ? row[col + i] : 0.0F;
   }
 }
 
-// Lane 4g + t packs columns 8t to 8t + 7 of row g's units, and so has them as a tensor product
-// takes them.
-__device__ void pack_rows(const ManyPacking& packing, int warp) {
+// Two steps of a lane's row. Lane 4g + t packs columns 8t to 8t + 7 of row g's units, and so has
+// them as a tensor product takes them. All is asked for before anything is needed: what is beyond
+// the rows or the steps is read of the last one, and not kept.
+constexpr int kStepsAtOnce = 2;
+template <bool kWhole>
+__device__ __forceinline__ void pack_steps(const ManyPacking& packing, int first_row, int first) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int steps = packing_steps(packing);
-  const int parts = div_ceil(steps, kWarpSteps);
-  const int first_row = warp / parts * kXTileRows;
-  if (first_row >= packing.rows) return;
   const int row = first_row + lane / 4;
-  const float* from = packing.x + row * packing.cols;
+  const float* from = packing.x + min(row, packing.rows - 1) * packing.cols;
+  float values[kStepsAtOnce][2][8];
 #pragma unroll
-  for (int s = 0; s < kWarpSteps; ++s) {
-    const int step = warp % parts * kWarpSteps + s;
-    if (step >= steps) break;
+  for (int s = 0; s < kStepsAtOnce; ++s) {
+    const int64_t col = int64_t{min(first + s, steps - 1)} * kStepCols + lane % 4 * 8;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      load_columns<kWhole>(values[s][u], from, col + u * kUnit, packing.cols);
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kStepsAtOnce; ++s) {
+    const int step = first + s;
     Sums sums[2];
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
-      const int64_t col = int64_t{step} * kStepCols + u * kUnit + lane % 4 * 8;
-      float v[8] = {};
-      if (row < packing.rows) load_columns(v, from, col, packing.cols);
+      const float(&v)[8] = values[s][u];
       uint32_t packed[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) packed[i] = pack_x(v[2 * i], v[2 * i + 1]);
       sum_unit_of_x(sums[u], packed);
-      if (row >= packing.rows) continue;
+      if (row >= packing.rows || step >= steps) continue;
       *reinterpret_cast<uint4*>(packing.to.values + (int64_t{row} * steps + step) * kXStepBytes +
                                 u * 64 +
                                 lane % 4 * 16) = {packed[0], packed[1], packed[2], packed[3]};
@@ -66,9 +73,25 @@ __device__ void pack_rows(const ManyPacking& packing, int warp) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {  // every row of ones has the same sums
       const int own = first_row + 2 * lane + i;
-      if (lane < 4 && own < packing.rows) {
+      if (lane < 4 && own < packing.rows && step < steps) {
         packing.to.sums[int64_t{own} * steps + step] = {sums[0][i], sums[1][i]};
       }
+    }
+  }
+}
+
+__device__ __forceinline__ void pack_rows(const ManyPacking& packing, int warp) {
+  const int parts = div_ceil(packing_steps(packing), kWarpSteps);
+  const int first_row = warp / parts * kXTileRows;
+  if (first_row >= packing.rows) return;
+  const int first = warp % parts * kWarpSteps;
+  const bool whole = has_whole_units(packing);
+#pragma unroll 1
+  for (int s = 0; s < kWarpSteps; s += kStepsAtOnce) {
+    if (whole) {
+      pack_steps<true>(packing, first_row, first + s);
+    } else {
+      pack_steps<false>(packing, first_row, first + s);
     }
   }
 }
