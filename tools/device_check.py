@@ -9,11 +9,13 @@ tools/device_bundle.py packs both for such a machine.
 correct: every op against the reference and by the row rule; the fixtures; 20 prompts drafted, plain
 and sampled, with one hash each; replies over HTTP alone, in company, resumed, grown through sessions,
 over every form of pages, handed over by the lone driver; the memory checker over a small model.
-speed: `bench` on the bundled model and on layers of the true shape. Every step says what it counted;
-exit code 1 when one failed.
+speed: `bench` on the bundled model and on the whole true shape at 6 and 5.0 bits (as many layers of
+it as the GPU's memory holds), a lone reply driven and in shared steps in turns, and transformers' own
+class where it is installed. Every step says what it counted; exit code 1 when one failed.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -106,21 +108,64 @@ def memory_checker(options):
     return next(line for line in said.splitlines() if "ERROR SUMMARY" in line)
 
 
-def bench(*arguments):
+PLAIN = ["--drafts", "off", "--unpriced", "--probe-mib", "64", "--rounds", "3"]
+CODE = ["--prompt-file", str(ROOT / "bench/prompts/code.txt"), "--prompt-tokens", "512"]
+WHOLE_LAYERS = 48
+LAYER_GB = {"q6g64": 2.2, "q4g32": 1.8}  # rounded up
+BESIDE_GB = 8  # head, embedding, draft head, step buffers, pool
+
+
+def true_shape(options, form):
+    """The model and the limit: what the card has but for what it keeps for itself."""
+    gigabytes = json.loads(gpu(options))["memory_bytes"] / 1e9 * 0.97
+    layers = min(WHOLE_LAYERS, int((gigabytes - BESIDE_GB) / LAYER_GB[form]))
+    return ["--model", f"synth:true,layers={layers},format={form}", "--memory-limit-gib",
+            f"{gigabytes * 1e9 / 2**30:.1f}"]
+
+
+def bench(*arguments, form=None):
     def check(options):
-        return run(options.binary, "bench", "--backend", "cuda", *arguments)
-    check.__name__ = "bench " + " ".join(arguments)
+        model = true_shape(options, form) if form else []
+        return run(options.binary, "bench", "--backend", "cuda", *model, *arguments)
+    check.__name__ = " ".join(["bench", *([form] if form else []), *arguments])
     return check
+
+
+def lone_over_shared(options):
+    """Driven, shared, shared, driven: the same reply's tokens a second."""
+    told = []
+    for name, model in (("nano, code", CODE), ("true shape at 6 bits", [
+            *true_shape(options, "q6g64"), "--prompt-tokens", "64"])):
+        speeds = {"driven": [], "shared": []}
+        for way in ("driven", "shared", "shared", "driven"):
+            said = run(options.binary, "bench", "--backend", "cuda", "--json", *model, *PLAIN, "--rows", "1",
+                       "--decode-tokens", "128", *(["--no-lone"] if way == "shared" else []))
+            report, _ = json.JSONDecoder().raw_decode(said[said.index("{"):])  # progress follows
+            decode = next(c for c in report["cells"] if c["kind"] == "decode")
+            speeds[way].append(decode["tokens_per_second"])
+        ratio = sum(speeds["driven"]) / sum(speeds["shared"])
+        told.append(f"{name}: {ratio:.3f} of " + ", ".join(
+            f"{way} {' and '.join(f'{s:.1f}' for s in of)}" for way, of in speeds.items()))
+    return "\n".join(told)
+
+
+def transformers(options):
+    if importlib.util.find_spec("transformers") is None:
+        return "transformers is not installed: not compared"
+    return run(sys.executable, ROOT / "bench/peers/transformers_decode.py", options.binary)
 
 
 STEPS = {
     "correct": [gpu, kernels, fixtures, replies, *map(served, SERVED), memory_checker],
     "speed": [
         gpu,
-        bench("--prompt-file", str(ROOT / "bench/prompts/code.txt"), "--prompt-tokens", "512",
-              "--probe-mib", "64"),
-        bench("--model", "synth:true,layers=4,format=q6g64", "--prompt-tokens", "512",
-              "--decode-tokens", "64", "--drafts", "off", "--unpriced", "--probe-mib", "64"),
+        bench(*CODE, "--rounds", "3", "--probe-mib", "64"),
+        bench("--prompt-tokens", "8192", "--decode-tokens", "64", "--rows", "1,4,16", *PLAIN,
+              form="q6g64"),
+        bench("--prompt-tokens", "64", "--decode-tokens", "64", "--rows", "1", *PLAIN,
+              form="q4g32"),
+        lone_over_shared,
+        transformers,
     ],
 }
 
