@@ -95,6 +95,8 @@ Result<Exit> run_info(const InfoOptions& options) {
   if (plan.ok() && options.model.memory_limit_gib) {
     RETURN_IF_ERROR(check_memory_limit(*plan, options.model));
   }
+  ASSIGN_OR_RETURN(const std::vector<int> sessions,
+                   session_rows(options.serving.pool, runner.context));
   if (options.json) {
     JsonLine json;
     json.begin_object().key("model").text(outline.location.name);
@@ -107,7 +109,7 @@ Result<Exit> run_info(const InfoOptions& options) {
     json.key("activations").text(outline.backend.activations);
     json.key("plan");
     if (plan.ok()) {
-      write_memory(json, *plan, runner);
+      write_memory(json, *plan, runner, sessions);
     } else {
       json.null();
       json.key("refused").text(plan.error().message);
@@ -120,8 +122,6 @@ Result<Exit> run_info(const InfoOptions& options) {
   if (!plan.ok()) {
     fmt::print("the {} backend can't serve it: {}\n", outline.backend.name, plan.error().message);
   } else if (options.plan) {
-    ASSIGN_OR_RETURN(const std::vector<int> sessions,
-                     session_rows(options.serving.pool, runner.context));
     fmt::print("{}{}", memory_table(*plan, runner), pool_report(outline, runner, sessions));
   } else {
     fmt::print("serving it takes {:.1f} MiB (--plan shows the parts)\n",

@@ -133,10 +133,15 @@ std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& op
   return out;
 }
 
-void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOptions& options) {
+void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOptions& options,
+                  const std::vector<int>& sessions) {
   json.begin_object();
   json.key("sequences").integer(options.slots).key("context").integer(options.context);
   json.key("page_rows").integer(options.page_rows).key("step_rows").integer(options.max_rows);
+  json.key("state_pages").integer(options.state_form == runner::StateForm::kPieces ? 1 : 0);
+  json.key("session_rows").begin_array();
+  for (const int rows : sessions) json.integer(rows);
+  json.end_array();
   json.key("kv_dtype").text(options.kv_dtype == DType::kF32 ? "f32" : "bf16");
   json.key("weights_bytes").unsigned_integer(plan.weights_bytes);
   json.key("scratch_bytes").unsigned_integer(plan.scratch_bytes);

@@ -65,7 +65,9 @@ std::string memory_table(const MemoryPlan& plan, const runner::RunnerOptions& op
 // What the process holds now beside the plan, as one line.
 std::string measured_memory(const MemoryPlan& plan);
 void write_measured(JsonLine& json, const MemoryPlan& plan, size_t loading_peak_bytes);
-void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOptions& options);
+// `sessions`: rows of each; none: all replies share the pool.
+void write_memory(JsonLine& json, const MemoryPlan& plan, const runner::RunnerOptions& options,
+                  const std::vector<int>& sessions);
 
 // Checks the plan against the limit and the memory that is available, then loads.
 // `options.max_rows` and `.context` size the step buffers. `peak_bytes`, if any, receives the most

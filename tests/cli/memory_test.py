@@ -32,6 +32,16 @@ class Memory(support.CommandTest):
         self.assertEqual(plan["total_bytes"], sum(plan[part] for part in PARTS))
         return plan
 
+    def test_the_plan_names_the_form_of_the_pool(self):
+        for arguments, state_pages, sessions in (
+                ([], 1, []), (["--state-pages", 0], 0, []),
+                (["--session-contexts", "4096x2,512", "--session-grow", 256], 1,
+                 [8192, 4096, 4096, 512])):
+            plan = self.plan("--model", "nano", "--context", 8192, *arguments)
+            margin = 32  # rows of a session beyond its context
+            self.assertEqual((plan["state_pages"], plan["session_rows"]),
+                             (state_pages, [context + margin for context in sessions]))
+
     def test_the_plan_is_what_is_held(self):
         for model in MODELS:
             with self.subTest(model):
