@@ -7,8 +7,9 @@
 tools/device_bundle.py packs both for such a machine.
 
 correct: every op against the reference and by the row rule; the fixtures; 20 prompts drafted, plain
-and sampled, with one hash each; replies over HTTP alone, in company, resumed, grown through sessions,
-over every form of pages, handed over by the lone driver; the memory checker over a small model.
+and sampled, with one hash each; a prompt of 5,000 by steps of 16 to 4,096 rows; replies over HTTP
+alone, in company, resumed, grown through sessions, over every form of pages, handed over by the lone
+driver; the memory checker over a small model.
 speed: `bench` on the bundled model and on the whole true shape at 6 and 5.0 bits (as many layers of
 it as the GPU's memory holds), a lone reply driven and in shared steps in turns, and transformers' own
 class where it is installed. Every step says what it counted; exit code 1 when one failed.
@@ -23,6 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -91,6 +93,29 @@ def replies(options):
     return f"{2 * len(PROMPTS)} replies equal drafted and plain; {accepted} of {drafted} drafts stood"
 
 
+def one_sha_in_any_chunks(options):
+    """A prompt longer than a step has rows: kernels of few rows, of many, and of thousands."""
+    ids = [300 + i * 7919 % 2700 for i in range(5000)]
+    told = []
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(ids, file)
+        file.flush()
+        for name, model, chunks in (("nano", [], (16, 300, 4096)),
+                                    ("true shape", true_shape(options, "q6g64", 4), (300, 4096))):
+            for drawn in (["--temperature", "0"], ["--temperature", "1", "--seed", "5"]):
+                hashes = set()
+                for chunk in chunks:
+                    said = run(options.binary, "generate", "--backend", "cuda", *model, *drawn, "--json",
+                               "--prompt-ids", file.name, "--prefill-chunk", chunk, "--max-tokens", "48",
+                               "--ignore-eos")
+                    report, _ = json.JSONDecoder().raw_decode(said[said.index("{"):])
+                    hashes.add(report["token_sha"])
+                if len(hashes) != 1:
+                    raise Failed(f"{name}, {drawn}: {len(hashes)} replies by chunks of {chunks}")
+            told.append(f"{name}: one reply by chunks of {chunks}, greedy and drawn")
+    return "\n".join(told)
+
+
 def served(name):
     def check(options):
         said = run(sys.executable, ROOT / "tests/conformance" / f"{name}_test.py", options.binary,
@@ -113,12 +138,16 @@ CODE = ["--prompt-file", str(ROOT / "bench/prompts/code.txt"), "--prompt-tokens"
 WHOLE_LAYERS = 48
 LAYER_GB = {"q6g64": 2.2, "q4g32": 1.8}  # rounded up
 BESIDE_GB = 8  # head, embedding, draft head, step buffers, pool
+LEAST_LAYERS = 3  # the n-gram layer is the second of them
+LEAST_GB_OF_PEER = 60  # 8 layers in bf16 and what torch takes beside them
 
 
-def true_shape(options, form):
+def true_shape(options, form, most_layers=WHOLE_LAYERS):
     """The model and the limit: what the card has but for what it keeps for itself."""
     gigabytes = json.loads(gpu(options))["memory_bytes"] / 1e9 * 0.97
-    layers = min(WHOLE_LAYERS, int((gigabytes - BESIDE_GB) / LAYER_GB[form]))
+    layers = min(most_layers, int((gigabytes - BESIDE_GB) / LAYER_GB[form]))
+    if layers < LEAST_LAYERS:
+        raise Failed(f"{gigabytes:.1f} GB hold fewer than {LEAST_LAYERS} layers of the true shape")
     return ["--model", f"synth:true,layers={layers},format={form}", "--memory-limit-gib",
             f"{gigabytes * 1e9 / 2**30:.1f}"]
 
@@ -150,13 +179,20 @@ def lone_over_shared(options):
 
 
 def transformers(options):
-    if importlib.util.find_spec("transformers") is None:
-        return "transformers is not installed: not compared"
+    try:
+        found = importlib.util.find_spec("torch") and importlib.util.find_spec(
+            "transformers.models.qwen4_exp")
+    except ModuleNotFoundError:
+        found = None
+    if not found:
+        return "torch or a transformers with qwen4_exp is not installed: not compared"
+    if json.loads(gpu(options))["memory_bytes"] < LEAST_GB_OF_PEER * 1e9:
+        return f"less than {LEAST_GB_OF_PEER} GB of memory: not compared"
     return run(sys.executable, ROOT / "bench/peers/transformers_decode.py", options.binary)
 
 
 STEPS = {
-    "correct": [gpu, kernels, fixtures, replies, *map(served, SERVED), memory_checker],
+    "correct": [gpu, kernels, fixtures, replies, one_sha_in_any_chunks, *map(served, SERVED), memory_checker],
     "speed": [
         gpu,
         bench(*CODE, "--rounds", "3", "--probe-mib", "64"),

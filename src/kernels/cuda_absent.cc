@@ -4,7 +4,7 @@
 
 namespace flashlane::kernels {
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(bool /*patient*/) {
+Result<std::unique_ptr<Ops>> make_cuda_ops(int /*threads*/, bool /*patient*/) {
   return error(ErrorCode::kUnsupported, "backend cuda: this build has no CUDA backend");
 }
 

@@ -226,7 +226,8 @@ Result<std::unique_ptr<Ops>> make_cpu_ops(std::string_view isa, int threads);
 
 // On the first GPU. Refused where there is none, or the build has no CUDA. A patient one waits at
 // the end of each op, for tests that look at once at what it wrote.
-Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient = false);
+// threads: of the host, at most, for rows of tables that it keeps.
+Result<std::unique_ptr<Ops>> make_cuda_ops(int threads, bool patient = false);
 
 // The instruction levels of this CPU that the cpu backend knows, lowest first.
 std::string available_isa_levels();

@@ -231,7 +231,7 @@ Result<std::unique_ptr<kernels::Ops>> make_ops(const BackendOptions& options) {
     if (options.isa != "auto") {
       return invalid("isa is {}, but the cuda backend has none to choose from", options.isa);
     }
-    return kernels::make_cuda_ops();
+    return kernels::make_cuda_ops(threads);
   }
   return invalid("backend is \"{}\", expected auto, reference, cpu or cuda", options.backend);
 }

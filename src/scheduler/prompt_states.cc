@@ -7,11 +7,14 @@
 namespace flashlane::scheduler {
 namespace {
 
-// Long prompts leave a state every so many tokens, so that one that changes late need not begin
-// anew.
+// Long prompts leave a state every so many tokens, or at the end of every chunk if those are
+// longer, so that one that changes late need not begin anew.
 constexpr int kKeptEvery = 2048;
 
 }  // namespace
+
+PromptStates::PromptStates(const memory::PromptCacheOptions& options, int prefill_chunk)
+    : cache_(options), kept_every_(std::max(kKeptEvery, prefill_chunk)) {}
 
 void PromptStates::admit(std::span<const int32_t> prompt, std::span<const int> wanted,
                          PromptStatesOfOne& own) {
@@ -27,7 +30,7 @@ void PromptStates::admit(std::span<const int32_t> prompt, std::span<const int> w
     cache_.missed();
   }
   std::vector<int> places;
-  for (int place = kKeptEvery; place < static_cast<int>(prompt.size()); place += kKeptEvery) {
+  for (int place = kept_every_; place < static_cast<int>(prompt.size()); place += kept_every_) {
     places.push_back(place);
   }
   // Those of the client first where two are too near to each other, and the last one last.

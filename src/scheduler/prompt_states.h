@@ -27,7 +27,7 @@ struct PromptStatesOfOne {
 
 class PromptStates {
  public:
-  explicit PromptStates(const memory::PromptCacheOptions& options) : cache_(options) {}
+  PromptStates(const memory::PromptCacheOptions& options, int prefill_chunk);
 
   // Looks the prompt up; `wanted` are places in it that its client would have kept, the one before
   // the last user message last.
@@ -51,6 +51,7 @@ class PromptStates {
 
  private:
   memory::PromptCache cache_;
+  int kept_every_;
 };
 
 }  // namespace flashlane::scheduler

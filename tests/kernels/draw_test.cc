@@ -178,7 +178,7 @@ Matrix matrix_over(const Rows& rows, const Format& format, int64_t count, int64_
 const std::array<const char*, 4> kFormats = {"bf16", "q3g32", "q4g64", "q6g64"};
 
 TEST_P(Draw, AMatrixMultipliesAsThePreparedOne) {
-  const auto ops = std::move(*make_cuda_ops(true));
+  const auto ops = std::move(*make_cuda_ops(1, true));
   for (const char* name : kFormats) {
     const Format format = format_named(name);
     const Rows rows = rows_of(kRules[0], 40, 600, 128, format.bits, format.group);
@@ -197,7 +197,7 @@ TEST_P(Draw, AMatrixMultipliesAsThePreparedOne) {
 
 // Gates and ups that step over each other's rows, as a stacked bank has them.
 TEST_P(Draw, BanksAreThePreparedOnes) {
-  const auto ops = std::move(*make_cuda_ops(true));
+  const auto ops = std::move(*make_cuda_ops(1, true));
   OpsLimits limits;
   limits.rows = 16;
   limits.widest = 256;

@@ -155,9 +155,10 @@ std::vector<Backend> backends() {
   // Who asks for the tests of a GPU does not want them without one.
   const char* wanted = std::getenv("TEST_BACKEND");
   const bool needed = wanted != nullptr && std::string_view(wanted) == "cuda";
-  if (needed || make_cuda_ops().ok()) {
+  if (needed || make_cuda_ops(1).ok()) {
     result.push_back(
-        {"cuda", [=](int) { return reserved(std::move(*make_cuda_ops(true))); }, false});
+        {"cuda", [=](int threads) { return reserved(std::move(*make_cuda_ops(threads, true))); },
+         false});
   }
   return result;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "base/int_math.h"
 #include "kernels/cuda/dense.h"
@@ -30,16 +29,16 @@ size_t staging_bytes(const OpsLimits& limits) {
   return static_cast<size_t>(limits.rows) * static_cast<size_t>(limits.widest) * sizeof(float);
 }
 
-// That fetch rows of tables which the host keeps.
-int host_threads() {
-  constexpr unsigned kMost = 8;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
-}
+// More share no more of the machine's memory.
+constexpr int kMostHostThreads = 8;
 
 }  // namespace
 
-CudaOps::CudaOps(bool patient)
-    : patient_(patient), memory_(cuda_memory()), staging_(memory_), host_threads_(host_threads()) {
+CudaOps::CudaOps(int threads, bool patient)
+    : patient_(patient),
+      memory_(cuda_memory()),
+      staging_(memory_),
+      host_threads_(std::min(threads, kMostHostThreads)) {
   info_.name = "cuda";
   info_.isa = first_gpu().value().architecture;
   info_.activations = "bf16";
@@ -136,7 +135,7 @@ void CudaOps::multiply_few(const FewProducts& products) {
 // row(i) for each row of a table on the host, by several threads where there are many.
 template <typename Row>
 void CudaOps::fetch_rows(size_t count, const Row& row) {
-  constexpr size_t kRowsOfTurn = 64;  // a decode step's are not worth waking anybody
+  constexpr size_t kRowsOfTurn = 256;  // those of a decode step are not worth waking anybody
   host_threads_.run(static_cast<int>(div_ceil(count, kRowsOfTurn)), [&](int turn, int) {
     const size_t first = static_cast<size_t>(turn) * kRowsOfTurn;
     for (size_t i = first; i < std::min(first + kRowsOfTurn, count); ++i) row(i);
@@ -558,7 +557,7 @@ std::optional<size_t> free_gpu_memory() {
   return free;
 }
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient) {
+Result<std::unique_ptr<Ops>> make_cuda_ops(int threads, bool patient) {
   int devices = 0;
   const cudaError_t found = cudaGetDeviceCount(&devices);
   if (found != cudaSuccess || devices == 0) {
@@ -570,7 +569,7 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(bool patient) {
     return error(ErrorCode::kUnsupported, "backend cuda: the GPU is of sm_{}{}, it needs sm_{}0",
                  properties.major, properties.minor, kLeastMajor);
   }
-  return std::unique_ptr<Ops>(std::make_unique<cuda::CudaOps>(patient));
+  return std::unique_ptr<Ops>(std::make_unique<cuda::CudaOps>(threads, patient));
 }
 
 }  // namespace flashlane::kernels

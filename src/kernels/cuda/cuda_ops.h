@@ -20,7 +20,7 @@ namespace flashlane::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(bool patient);
+  CudaOps(int threads, bool patient);
   ~CudaOps() override;
 
   const BackendInfo& info() const override { return info_; }

@@ -166,10 +166,6 @@ __device__ inline float softplus(float x) {
 }
 
 // Element `i` of a cache row, in its dtype.
-__device__ inline float load_cached(const std::byte* row, DType dtype, int i) {
-  return dtype == DType::kF32 ? reinterpret_cast<const float*>(row)[i]
-                              : __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[i]);
-}
 __device__ inline void store_cached(std::byte* row, DType dtype, int i, float value) {
   if (dtype == DType::kF32) {
     reinterpret_cast<float*>(row)[i] = value;
