@@ -48,6 +48,11 @@ def run(*command, **environment):
     return done.stdout + done.stderr
 
 
+def report_of(said):
+    """The JSON object in what a command said, which progress may surround."""
+    return json.JSONDecoder().raw_decode(said[said.index("{"):])[0]
+
+
 def gpu(options):
     """Else the rest would say nothing of a GPU."""
     found = json.loads(run(options.binary, "--version", "--json"))["cuda"]
@@ -78,7 +83,7 @@ def reply(options, prompt, *arguments):
     chat = ["--no-thinking"] if prompt["via"] == "chat" else []
     said = run(options.binary, "generate", "--backend", "cuda", f"--{prompt['via']}={prompt['text']}",
                "--max-tokens", "64", "--json", *chat, *arguments)
-    return json.loads(said[said.index("{"):])
+    return report_of(said)
 
 
 def replies(options):
@@ -108,8 +113,7 @@ def one_sha_in_any_chunks(options):
                     said = run(options.binary, "generate", "--backend", "cuda", *model, *drawn, "--json",
                                "--prompt-ids", file.name, "--prefill-chunk", chunk, "--max-tokens", "48",
                                "--ignore-eos")
-                    report, _ = json.JSONDecoder().raw_decode(said[said.index("{"):])
-                    hashes.add(report["token_sha"])
+                    hashes.add(report_of(said)["token_sha"])
                 if len(hashes) != 1:
                     raise Failed(f"{name}, {drawn}: {len(hashes)} replies by chunks of {chunks}")
             told.append(f"{name}: one reply by chunks of {chunks}, greedy and drawn")
@@ -169,8 +173,7 @@ def lone_over_shared(options):
         for way in ("driven", "shared", "shared", "driven"):
             said = run(options.binary, "bench", "--backend", "cuda", "--json", *model, *PLAIN, "--rows", "1",
                        "--decode-tokens", "128", *(["--no-lone"] if way == "shared" else []))
-            report, _ = json.JSONDecoder().raw_decode(said[said.index("{"):])  # progress follows
-            decode = next(c for c in report["cells"] if c["kind"] == "decode")
+            decode = next(c for c in report_of(said)["cells"] if c["kind"] == "decode")
             speeds[way].append(decode["tokens_per_second"])
         ratio = sum(speeds["driven"]) / sum(speeds["shared"])
         told.append(f"{name}: {ratio:.3f} of " + ", ".join(
@@ -192,7 +195,8 @@ def transformers(options):
 
 
 STEPS = {
-    "correct": [gpu, kernels, fixtures, replies, one_sha_in_any_chunks, *map(served, SERVED), memory_checker],
+    "correct": [gpu, kernels, fixtures, replies, one_sha_in_any_chunks, *map(served, SERVED),
+                memory_checker],
     "speed": [
         gpu,
         bench(*CODE, "--rounds", "3", "--probe-mib", "64"),
